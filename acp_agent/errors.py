@@ -1,0 +1,82 @@
+"""What can go wrong, as one tree: each class is a situation, with its JSON-RPC code, facts and advice.
+
+Codes follow the ACP guides: -32602 for anything wrong with a request's params, -32002 for an unknown
+session, -32603 for a failed turn. -32000 means "log in first" to every client and is used for nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AgentError(Exception):
+    """Base of every error this agent raises on purpose.
+
+    `code` is the JSON-RPC code the client sees; `facts` become the error's `data`.
+    """
+
+    code: ClassVar[int] = -32603
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+
+class InvalidRequest(AgentError):
+    """The request cannot be served in this state of the connection or session."""
+
+    code = -32600
+
+
+class InvalidParams(AgentError):
+    """A request's params are wrong: the message names the field and what was expected."""
+
+    code = -32602
+
+
+class SessionNotFound(AgentError):
+    """No active session has this id."""
+
+    code = -32002
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"no active session has the id {session_id!r}; create one with session/new",
+                         sessionId=session_id)
+
+
+class SettingsError(AgentError):
+    """The agent was started with a setting it cannot use: exit status 2."""
+
+
+class StoreError(AgentError):
+    """A session's log could not be written or read."""
+
+
+class LogDamaged(StoreError):
+    """A stored log is not what it should be; names the file and, where there is one, the line."""
+
+    def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
+        where = file if line is None else f"{file}:{line}"
+        super().__init__(f"{where}: {message}", file=file, line=line)
+        self.file = file
+        self.line = line
+
+
+class RecordingError(AgentError):
+    """A recording cannot be replayed, or was asked for something it does not hold."""
+
+
+class ModelError(AgentError):
+    """A model call failed. `kind` is the failure code of the log (RATE_LIMIT, SERVER, AUTH, ...)."""
+
+    def __init__(self, message: str, kind: str, *, retry_after_ms: int | None = None,
+                 status: int | None = None) -> None:
+        super().__init__(message, code=kind)
+        self.kind = kind
+        self.retry_after_ms = retry_after_ms
+        self.status = status
+
+
+class TurnFailed(AgentError):
+    """A prompt's turn ended with an error: answered as a JSON-RPC error, never as a stop reason."""

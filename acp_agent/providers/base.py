@@ -1,0 +1,105 @@
+"""The provider contract: who asks, what is asked, and the stream that answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from acp_agent.ids import CallId, MessageId, SessionId
+from acp_agent.session.events import (
+    AssistantMessage,
+    Body,
+    Chunk,
+    HeaderContent,
+    ModelConfig,
+    ReplayBound,
+    ToolResult,
+    UserMessage,
+)
+
+MAIN = "main"
+"""The purpose of the calls a turn makes; each purpose has its own ordinals."""
+
+
+class Hop(Struct, frozen=True, gc=False):
+    """One delegation: the tool call that made the child, and how many earlier children had the same call id."""
+
+    call_id: CallId
+    index: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.call_id}[{self.index}]" if self.index else self.call_id
+
+
+Path = tuple[Hop, ...]
+"""Where a session stands below its root: () for the root itself. Root session and path are the address."""
+
+
+class Caller(Struct, frozen=True):
+    """Who makes a model call. `session` is None for a request without a session.
+
+    `ordinal` counts the calls of this purpose that this session made itself before this one, every
+    attempt included. `bound` is the binding the root's log holds, if any. `cwd` is the session's
+    working directory.
+    """
+
+    session: SessionId | None
+    root: SessionId | None = None
+    path: Path = ()
+    purpose: str = MAIN
+    ordinal: int = 0
+    cwd: str = "."
+    bound: ReplayBound | None = None
+
+
+class Route(Struct, frozen=True):
+    """Which model will answer, as the log's request/header and request/context tell it."""
+
+    config: ModelConfig
+    context_window: int | UnsetType = UNSET
+    """Tokens the model can take in; unset when nobody knows."""
+
+
+class Prepared(Struct, frozen=True):
+    """What a provider decided when a call was about to be made: the route, and events to log before it."""
+
+    route: Route
+    notes: tuple[Body, ...] = ()
+
+
+Surface = UserMessage | AssistantMessage | ToolResult
+"""What a model's history is made of."""
+
+
+class ModelRequest(Struct, frozen=True):
+    """One model call. `messages` is the history in order; it must not be kept beyond the call."""
+
+    caller: Caller
+    turn: int
+    step: int
+    message_id: MessageId
+    header: HeaderContent
+    messages: Sequence[Surface]
+
+
+class Provider(Protocol):
+    """A source of model calls.
+
+    Cancelling the consumer cancels the call. Every stream ends with exactly one `Finish` chunk; a failed
+    call either ends with a `Finish` of kind error or raises `ModelError` (any other exception counts as
+    one of kind UNKNOWN).
+    """
+
+    def prepare(self, caller: Caller) -> Prepared:
+        """Decide, without waiting, who will answer `caller`. Raises an `AgentError` when nobody can."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
+        """The answer, in batches: a batch is what became available together. The consumer closes it."""
+        ...
+
+    async def aclose(self) -> None:
+        """Free what the provider holds and write its last words. Safe to call twice."""
+        ...
