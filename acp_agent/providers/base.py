@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.ids import CallId, MessageId, SessionId
@@ -12,6 +13,7 @@ from acp_agent.session.events import (
     AssistantMessage,
     Body,
     Chunk,
+    Failure,
     HeaderContent,
     ModelConfig,
     ReplayBound,
@@ -84,6 +86,38 @@ class ModelRequest(Struct, frozen=True):
     messages: Sequence[Surface]
 
 
+class RetryPolicy(Struct, frozen=True):
+    """When a failed model call is made again (format reference 3.4). Delays are milliseconds."""
+
+    mode: str = "normal"
+    max_retries: int = 5
+    codes: tuple[str, ...] = ("EMPTY_RESPONSE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT")
+    initial_delay_ms: int = 500
+    max_delay_ms: int = 10_000
+    jitter: float = 0.1
+
+    def delay(self, failure: Failure, retry: int, spread: float) -> int | None:
+        """The wait before retry number `retry` (from 1), or None to give up.
+
+        `spread` in -1..1 places the wait within the jitter. A wait the provider asked for is honoured up
+        to the longest delay and given up on beyond it.
+        """
+        if retry > self.max_retries or failure.code not in self.codes:
+            return None
+        asked = failure.provider_retry_after_ms
+        if asked is not UNSET:
+            return asked if asked <= self.max_delay_ms else None
+        plain = min(self.initial_delay_ms << (retry - 1), self.max_delay_ms)
+        return round(plain * (1 + self.jitter * spread))
+
+    @property
+    def key(self) -> str:
+        """The policy as the log names it: a JSON array in a string (format reference 1.4)."""
+        parts = [self.mode, self.max_retries, sorted(self.codes), self.initial_delay_ms, self.max_delay_ms,
+                 self.jitter]
+        return msgspec.json.encode(parts).decode()
+
+
 class Provider(Protocol):
     """A source of model calls.
 
@@ -98,6 +132,18 @@ class Provider(Protocol):
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[Chunk], None]:
         """The answer, in batches: a batch is what became available together. The consumer closes it."""
+        ...
+
+    def retry_delay(self, request: ModelRequest, failure: Failure, retry: int) -> int | None:
+        """Milliseconds to wait before asking again after `failure`, or None to give up.
+
+        `retry` counts from 1 the attempts that would come after the first one of this step.
+        """
+        ...
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The policy `retry_delay` follows, for the log."""
         ...
 
     async def aclose(self) -> None:

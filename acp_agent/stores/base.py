@@ -52,14 +52,17 @@ class Store(Protocol):
     def create(self, header: SessionHeader, root: SessionId) -> Appender:
         """A writer for a new session; nothing is stored before its first event is written.
 
+        Returns without waiting and settles the session's place, so that children created in one order are
+        stored in that order.
+
         `root` is the session at the top of the tree (the session itself, for a root).
         """
         ...
 
-    async def fork(self, header: SessionHeader, root: SessionId, source: SessionId, cut: int) -> Appender:
-        """A writer for a new session whose log begins with the first `cut` events of `source`.
+    async def fork(self, session_id: SessionId, source_id: SessionId, cut: int) -> Sequence[Event]:
+        """Begin the log of `session_id`, fresh from `create`, with the first `cut` events of `source_id`.
 
-        What `source` has appended must have been written before.
+        Both are open for writing. The events are copied as they are stored, and returned.
         """
         ...
 

@@ -1,0 +1,1 @@
+"""Children of a session, in this process or another."""

@@ -1,0 +1,217 @@
+"""From events to what the client is shown: a pure projection (law 3).
+
+The same function serves live updates and the replay of history on load. The one difference is the source of
+an answer's text: its chunks while it streams, the committed message when the log is `settled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from acp_agent.acp.schema import (
+    AgentChunk,
+    ContentItem,
+    CurrentMode,
+    DiffItem,
+    Plan,
+    PlanEntry,
+    SessionInfo,
+    TextContent,
+    ThoughtChunk,
+    ToolCallStart,
+    ToolCallUpdate,
+    ToolContentItem,
+    Update,
+    UserChunk,
+    WireLocation,
+)
+from acp_agent.ids import MessageId, WireCallId
+from acp_agent.session.events import (
+    AssistantChunk,
+    AssistantMessage,
+    Event,
+    ReasoningBlock,
+    ReasoningDelta,
+    RequestSent,
+    SessionConfig,
+    SessionTitle,
+    TextBlock,
+    TextDelta,
+    TodoWrite,
+    ToolCallBlock,
+    ToolResult,
+    UserMessage,
+)
+from acp_agent.tools.base import CallView, Diff, Kind, Location, ResultView, Tool, ToolFailure
+from acp_agent.tools.registry import Registry
+
+
+class ShownCall(Struct, frozen=True):
+    """A tool call as it was announced. `tool` and `args` are None where the call cannot be understood."""
+
+    wire_id: WireCallId
+    block: ToolCallBlock
+    view: CallView
+    tool: Tool | None
+    args: Any
+
+
+def thought_id(message: MessageId) -> MessageId:
+    """The id of an answer's reasoning, a message of its own on the wire."""
+    return MessageId(f"{message}-thought")
+
+
+class Projection:
+    """Projects one session's events, in order. Holds the fold that needs: message ids and announced calls."""
+
+    def __init__(self, registry: Registry, cwd: Path, *, settled: bool = False) -> None:
+        self._registry = registry
+        self.cwd = cwd
+        self._settled = settled
+        self._used: dict[str, int] = {}
+        self._results = 0
+        self.message = MessageId("")
+        """The id of the answer that is streaming."""
+        self.calls: list[ShownCall] = []
+        """The calls of the newest assistant message, by position."""
+
+    def updates(self, event: Event) -> Sequence[Update]:
+        """What the client is shown of `event`."""
+        body = event.body
+        match body:
+            case AssistantChunk():
+                return self._chunk(body)
+            case RequestSent():
+                self.message = body.message_id
+                return ()
+            case AssistantMessage():
+                return self._answer(body)
+            case ToolResult():
+                return self._result(body)
+            case UserMessage():
+                return self._prompt(body)
+            case SessionTitle():
+                return (SessionInfo(body.title),)
+            case TodoWrite():
+                return (Plan(tuple(PlanEntry(todo.content, "medium", todo.status) for todo in body.todos)),)
+            case SessionConfig(mode=str() as mode):
+                return (CurrentMode(mode),)
+            case _:
+                return ()
+
+    def _chunk(self, body: AssistantChunk) -> Sequence[Update]:
+        chunk = body.chunk
+        if self._settled:
+            return ()
+        if isinstance(chunk, TextDelta):
+            return (AgentChunk(TextContent(chunk.text), self.message),)
+        if isinstance(chunk, ReasoningDelta):
+            return (ThoughtChunk(TextContent(chunk.text), thought_id(self.message)),)
+        return ()
+
+    def _prompt(self, body: UserMessage) -> Sequence[Update]:
+        """A live client knows what it sent; only history shows prompts."""
+        if not self._settled or body.source.kind != "user":
+            return ()
+        texts = [block.text for block in body.content if isinstance(block, TextBlock)]
+        return [UserChunk(TextContent(text), body.id) for text in texts]
+
+    def _answer(self, body: AssistantMessage) -> Sequence[Update]:
+        updates: list[Update] = []
+        self.calls, self._results = [], 0
+        for block in body.message.content:
+            if isinstance(block, ToolCallBlock):
+                call = self._show(block)
+                self.calls.append(call)
+                updates.append(_announcement(call))
+            elif self._settled and isinstance(block, TextBlock) and block.text:
+                updates.append(AgentChunk(TextContent(block.text), body.message.id))
+            elif self._settled and isinstance(block, ReasoningBlock) and block.text:
+                updates.append(ThoughtChunk(TextContent(block.text), thought_id(body.message.id)))
+        return updates
+
+    def _show(self, block: ToolCallBlock) -> ShownCall:
+        tool = self._registry.get(block.name)
+        if tool is not None:
+            try:
+                args = tool.decode(block.arguments)
+                return ShownCall(self._wire_id(block), block, tool.announce(args, self.cwd), tool, args)
+            except ToolFailure:
+                pass
+        return ShownCall(self._wire_id(block), block, CallView(block.name, Kind.other), None, None)
+
+    def _wire_id(self, block: ToolCallBlock) -> WireCallId:
+        """The model's id where it is new in the session; some model servers use an id again."""
+        uses = self._used[block.id] = self._used.get(block.id, 0) + 1
+        if uses == 1:
+            return WireCallId(block.id)
+        candidate = f"{block.id}#{uses}"
+        self._used[candidate] = self._used.get(candidate, 0) + 1
+        return WireCallId(candidate)
+
+    def _result(self, body: ToolResult) -> Sequence[Update]:
+        """Results come in the order of their calls, so the position is counted, not looked up by id."""
+        if self._results >= len(self.calls):
+            return ()
+        call = self.calls[self._results]
+        self._results += 1
+        return (finished(call, body, self.cwd),)
+
+
+def _announcement(call: ShownCall) -> ToolCallStart:
+    view = call.view
+    return ToolCallStart(
+        tool_call_id=call.wire_id, title=view.title, name=call.block.name, kind=view.kind.value, status="pending",
+        content=_content(None, view.diffs) or UNSET, locations=_locations(view.locations) or UNSET,
+        raw_input=raw_json(call.block.arguments),
+    )  # fmt: skip
+
+
+def finished(call: ShownCall, body: ToolResult, cwd: Path) -> ToolCallUpdate:
+    """A call's final state."""
+    result = body.message.content[0]
+    text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
+    view = ResultView(text)
+    if call.tool is not None and not result.is_error:
+        view = call.tool.present(call.args, body, cwd)
+    output: dict[str, Any] = {"text": text, "isError": result.is_error}
+    if body.error is not UNSET:
+        output["error"] = body.error
+    return ToolCallUpdate(
+        tool_call_id=call.wire_id, status="failed" if result.is_error else "completed",
+        content=_content(view.text, view.diffs),
+        locations=UNSET if view.locations is UNSET else _locations(view.locations),
+        raw_output=output,
+    )  # fmt: skip
+
+
+def raw_json(arguments: str) -> Any:
+    """A call's arguments as JSON; the bare string where they are none."""
+    if not arguments.strip():
+        return {}
+    try:
+        msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return arguments
+    return Raw(arguments.encode("utf-8", "replace"))
+
+
+def _content(text: str | None, diffs: Sequence[Diff]) -> tuple[ToolContentItem, ...]:
+    items: list[ToolContentItem] = [DiffItem(diff.path, diff.old_text, diff.new_text) for diff in diffs]
+    if text is not None:
+        items.append(ContentItem(TextContent(text)))
+    return tuple(items)
+
+
+def _locations(locations: Sequence[Location]) -> tuple[WireLocation, ...]:
+    return tuple(WireLocation(location.path, location.line) for location in locations)
+
+
+def diff_items(diffs: Sequence[Diff]) -> tuple[ToolContentItem, ...]:
+    """Diffs as tool call content."""
+    return _content(None, diffs)

@@ -1,0 +1,21 @@
+"""The views of one root session and its children, on one connection."""
+
+from __future__ import annotations
+
+from acp_agent.acp.projection import Projection
+from acp_agent.acp.view import ChildView, Client, ClientView
+from acp_agent.session.session import Place
+from acp_agent.tools.registry import Registry
+
+
+class ClientViews:
+    """Makes the views; `root` is the root session's own."""
+
+    def __init__(self, client: Client, registry: Registry, place: Place) -> None:
+        self._registry = registry
+        self.root = ClientView(client, place.session, Projection(registry, place.cwd))
+
+    def child(self, place: Place, label: str) -> ChildView:
+        """The view of a new child."""
+        path = "/".join(map(str, place.path))
+        return ChildView(self.root, Projection(self._registry, place.cwd), path, label or "subagent")

@@ -1,0 +1,297 @@
+"""ACP v1 wire types: what this agent reads and writes (schema of November 2026).
+
+Incoming structs tolerate unknown fields; a field that is absent is `UNSET`. Where the schema lets a receiver
+replace a malformed value by its default, the field is read as raw JSON here and decided in `capabilities`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from acp_agent.ids import MessageId, SessionId, WireCallId
+
+PROTOCOL_VERSION = 1
+
+
+class Wire(Struct, frozen=True, rename="camel"):
+    """Base of everything on the wire."""
+
+
+# ---------------------------------------------------------------- requests from the client
+
+
+class InitializeParams(Wire, frozen=True):
+    protocol_version: Annotated[int, Meta(ge=0, le=65535)]
+    client_capabilities: Raw | UnsetType = UNSET
+    client_info: Raw | UnsetType = UNSET
+
+
+class AuthenticateParams(Wire, frozen=True):
+    method_id: str
+
+
+class NewSessionParams(Wire, frozen=True):
+    cwd: str
+    mcp_servers: list[Raw] | None
+    additional_directories: list[str] | UnsetType | None = UNSET
+
+
+class PromptParams(Wire, frozen=True):
+    session_id: SessionId
+    prompt: list[Raw]
+
+
+class CancelParams(Wire, frozen=True):
+    session_id: SessionId
+
+
+class SetModeParams(Wire, frozen=True):
+    session_id: SessionId
+    mode_id: str
+
+
+class BlockProbe(Wire, frozen=True):
+    """Enough of a content block to tell what it is."""
+
+    type: str
+
+
+class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
+    """The fields that reach the model; the optional ones only help a client to draw the link."""
+
+    uri: str
+    name: str
+
+
+class ServerProbe(Wire, frozen=True):
+    """Enough of an MCP server entry to tell its transport: stdio entries have no `type`."""
+
+    name: str
+    type: str = "stdio"
+
+
+class EnvVariable(Wire, frozen=True):
+    name: str
+    value: str
+
+
+class StdioServer(Wire, frozen=True):
+    name: str
+    command: str
+    args: list[str] | None
+    env: list[EnvVariable] | None
+
+
+# ---------------------------------------------------------------- results
+
+
+class Empty(Wire, frozen=True):
+    """`{}`."""
+
+
+class Implementation(Wire, frozen=True):
+    name: str
+    version: str
+    title: str | UnsetType = UNSET
+
+
+class PromptCapabilities(Wire, frozen=True):
+    image: bool = False
+    audio: bool = False
+    embedded_context: bool = False
+
+
+class McpCapabilities(Wire, frozen=True):
+    http: bool = False
+    sse: bool = False
+
+
+class AgentCapabilities(Wire, frozen=True):
+    load_session: bool = False
+    prompt_capabilities: PromptCapabilities = PromptCapabilities()
+    mcp_capabilities: McpCapabilities = McpCapabilities()
+
+
+class InitializeResult(Wire, frozen=True):
+    protocol_version: int
+    agent_capabilities: AgentCapabilities
+    agent_info: Implementation
+    auth_methods: list[Any] = []
+
+
+class SessionMode(Wire, frozen=True):
+    id: str
+    name: str
+    description: str
+
+
+class ModeState(Wire, frozen=True):
+    current_mode_id: str
+    available_modes: tuple[SessionMode, ...]
+
+
+class NewSessionResult(Wire, frozen=True):
+    session_id: SessionId
+    modes: ModeState
+
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+
+class PromptResult(Wire, frozen=True):
+    stop_reason: StopReason
+
+
+# ---------------------------------------------------------------- updates
+
+
+class ContentItem(Wire, frozen=True, tag_field="type", tag="content"):
+    """A content block inside a tool call: items are wrapped."""
+
+    content: TextContent
+
+
+class DiffItem(Wire, frozen=True, tag_field="type", tag="diff"):
+    """`path` is absolute; `old_text` null means a new file."""
+
+    path: str
+    old_text: str | None
+    new_text: str
+
+
+ToolContentItem = ContentItem | DiffItem
+
+
+class WireLocation(Wire, frozen=True):
+    """`line` is 1-based."""
+
+    path: str
+    line: int | UnsetType = UNSET
+
+
+ToolStatus = Literal["pending", "in_progress", "completed", "failed"]
+
+
+class MessageChunk(Wire, frozen=True, tag_field="sessionUpdate"):
+    """A piece of a message."""
+
+    content: TextContent
+    message_id: MessageId
+
+
+class UserChunk(MessageChunk, frozen=True, tag="user_message_chunk"):
+    """History only: a prompt as it was given."""
+
+
+class AgentChunk(MessageChunk, frozen=True, tag="agent_message_chunk"):
+    """A piece of the visible answer."""
+
+
+class ThoughtChunk(MessageChunk, frozen=True, tag="agent_thought_chunk"):
+    """A piece of reasoning."""
+
+
+class ToolCallStart(Wire, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+    """A tool call is announced."""
+
+    tool_call_id: WireCallId
+    title: str
+    name: str
+    kind: str
+    status: ToolStatus
+    content: tuple[ToolContentItem, ...] | UnsetType = UNSET
+    locations: tuple[WireLocation, ...] | UnsetType = UNSET
+    raw_input: Any = UNSET
+
+
+class ToolCallFields(Wire, frozen=True):
+    """A tool call as a permission question names it."""
+
+    tool_call_id: WireCallId
+    title: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    status: ToolStatus | UnsetType = UNSET
+    content: tuple[ToolContentItem, ...] | UnsetType = UNSET
+    locations: tuple[WireLocation, ...] | UnsetType = UNSET
+    raw_input: Any = UNSET
+    raw_output: Any = UNSET
+
+
+class ToolCallUpdate(ToolCallFields, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"):
+    """A change of an announced tool call; lists replace what was there."""
+
+
+class PlanEntry(Wire, frozen=True):
+    content: str
+    priority: Literal["high", "medium", "low"]
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class Plan(Wire, frozen=True, tag_field="sessionUpdate", tag="plan"):
+    """The whole plan, every time."""
+
+    entries: tuple[PlanEntry, ...]
+
+
+class CurrentMode(Wire, frozen=True, tag_field="sessionUpdate", tag="current_mode_update"):
+    current_mode_id: str
+
+
+class SessionInfo(Wire, frozen=True, tag_field="sessionUpdate", tag="session_info_update"):
+    title: str
+
+
+class UsageReport(Wire, frozen=True, tag_field="sessionUpdate", tag="usage_update"):
+    """`used` tokens of a context window of `size`."""
+
+    used: int
+    size: int
+
+
+Update = (
+    UserChunk | AgentChunk | ThoughtChunk | ToolCallStart | ToolCallUpdate | Plan | CurrentMode | SessionInfo
+    | UsageReport
+)  # fmt: skip
+
+
+class UpdateParams(Wire, frozen=True):
+    session_id: SessionId
+    update: Update
+
+
+class UpdateFrame(Wire, frozen=True, kw_only=True):
+    jsonrpc: str = "2.0"
+    method: str = "session/update"
+    params: UpdateParams
+
+
+# ---------------------------------------------------------------- requests to the client
+
+
+class PermissionOption(Wire, frozen=True):
+    option_id: str
+    name: str
+    kind: Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+
+
+class PermissionParams(Wire, frozen=True):
+    session_id: SessionId
+    tool_call: ToolCallFields
+    options: tuple[PermissionOption, ...]
+
+
+class PermissionOutcome(Wire, frozen=True):
+    """`selected` with an option's id; any other outcome, known or not, is a no."""
+
+    outcome: str
+    option_id: str | UnsetType = UNSET
+
+
+class PermissionResult(Wire, frozen=True):
+    outcome: PermissionOutcome

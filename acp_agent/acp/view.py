@@ -1,0 +1,229 @@
+"""What the client sees of a root session: history through the projection, transient news beside it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from acp_agent.acp.projection import Projection, ShownCall, diff_items, finished, raw_json, thought_id
+from acp_agent.acp.schema import (
+    ContentItem,
+    PermissionOption,
+    PermissionParams,
+    PermissionResult,
+    TextContent,
+    ToolCallFields,
+    ToolCallStart,
+    ToolCallUpdate,
+    Update,
+    UpdateFrame,
+    UpdateParams,
+    UsageReport,
+)
+from acp_agent.ids import MessageId, SessionId, WireCallId
+from acp_agent.loop.host import Answer, Question
+from acp_agent.rpc.envelope import to_json
+from acp_agent.rpc.peer import PeerError
+from acp_agent.session.events import (
+    AssistantChunk,
+    Event,
+    ReasoningDelta,
+    RequestContext,
+    TextDelta,
+    ToolResult,
+    Usage,
+)
+
+ALLOW_ONCE, ALLOW_ALWAYS, REJECT_ONCE, REJECT_ALWAYS = "allow-once", "allow-always", "reject-once", "reject-always"
+
+
+class Client(Protocol):
+    """The connected client, as far as a session needs it."""
+
+    def send(self, frame: bytes) -> None:
+        """Queue one line, newline included; does not wait."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what is queued."""
+        ...
+
+    async def request(self, method: str, params: Struct, result_type: type[PermissionResult]) -> PermissionResult:
+        """Ask the client. Raises `PeerError`."""
+        ...
+
+
+class ClientView:
+    """One root session on the wire."""
+
+    def __init__(self, client: Client, session: SessionId, projection: Projection) -> None:
+        self._client = client
+        self._session = session
+        self._projection = projection
+        self._window: int | None = None
+        self._text_head = self._thought_head = self._text_tail = self._thought_tail = b""
+        self._headed: MessageId | None = None
+        self._child_ids: dict[str, int] = {}
+
+    # -- history
+
+    def event(self, event: Event) -> None:
+        """Show what an event changes."""
+        body = event.body
+        if type(body) is AssistantChunk:
+            chunk = body.chunk
+            if type(chunk) is TextDelta:
+                self._head()
+                self._client.send(self._text_head + to_json(chunk.text) + self._text_tail)
+            elif type(chunk) is ReasoningDelta:
+                self._head()
+                self._client.send(self._thought_head + to_json(chunk.text) + self._thought_tail)
+            return
+        if isinstance(body, RequestContext):
+            self._window = None if body.context_window is UNSET else body.context_window
+        for update in self._projection.updates(event):
+            self.update(update)
+
+    def update(self, update: Update) -> None:
+        """Send one update."""
+        self._client.send(to_json(UpdateFrame(params=UpdateParams(self._session, update))) + b"\n")
+
+    def _head(self) -> None:
+        """Everything of a delta's frame but its text is the same for a whole answer: encode it once."""
+        message = self._projection.message
+        if message != self._headed:
+            self._headed = message
+            self._text_head, self._text_tail = self._frame_around("agent_message_chunk", message)
+            self._thought_head, self._thought_tail = self._frame_around("agent_thought_chunk", thought_id(message))
+
+    def _frame_around(self, kind: str, message: MessageId) -> tuple[bytes, bytes]:
+        head = (
+            b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":' + to_json(self._session)
+            + b',"update":{"sessionUpdate":' + to_json(kind) + b',"content":{"type":"text","text":'
+        )  # fmt: skip
+        return head, b'},"messageId":' + to_json(message) + b"}}}\n"
+
+    # -- transient
+
+    def running(self, position: int) -> None:
+        self.update(ToolCallUpdate(self._call(position).wire_id, status="in_progress"))
+
+    def output(self, position: int, text: str) -> None:
+        items = (ContentItem(TextContent(text)),)
+        self.update(ToolCallUpdate(self._call(position).wire_id, status="in_progress", content=items))
+
+    def usage(self, usage: Usage) -> None:
+        """How full the context is, where the model's window is known; cached tokens count."""
+        if self._window is not None:
+            counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+            self.update(UsageReport(sum(count for count in counts if count is not UNSET), self._window))
+
+    async def drained(self) -> None:
+        await self._client.drained()
+
+    def _call(self, position: int) -> ShownCall:
+        return self._projection.calls[position]
+
+    # -- permission
+
+    async def ask(self, question: Question) -> Answer:
+        """Put a permission question to the client. Silence, an error or an unknown answer means no."""
+        call = self._call(question.position)
+        fields = ToolCallFields(
+            call.wire_id, title=question.view.title, kind=question.view.kind.value, status="pending",
+            content=diff_items(question.diffs) or UNSET, raw_input=raw_json(call.block.arguments),
+        )  # fmt: skip
+        return await self._put(fields, question.covers)
+
+    async def _put(self, fields: ToolCallFields, covers: str) -> Answer:
+        params = PermissionParams(self._session, fields, _options(covers))
+        try:
+            result = await self._client.request("session/request_permission", params, PermissionResult)
+        except PeerError:
+            return Answer(allow=False)
+        if result.outcome.outcome != "selected":
+            return Answer(allow=False)
+        chosen = result.outcome.option_id
+        return Answer(allow=chosen in (ALLOW_ONCE, ALLOW_ALWAYS), always=chosen in (ALLOW_ALWAYS, REJECT_ALWAYS))
+
+    # -- children
+
+    def child_call(self, path: str, question: Question, label: str, arguments: str) -> WireCallId:
+        """Announce a child's call, which the client has not seen, so that it knows what it is asked about."""
+        wanted = f"{path}/{question.call_id}"
+        uses = self._child_ids[wanted] = self._child_ids.get(wanted, 0) + 1
+        wire_id = WireCallId(wanted if uses == 1 else f"{wanted}#{uses}")
+        self.update(ToolCallStart(
+            tool_call_id=wire_id, title=f"{label}: {question.view.title}", name=question.tool,
+            kind=question.view.kind.value, status="pending", content=diff_items(question.diffs) or UNSET,
+            raw_input=raw_json(arguments),
+        ))  # fmt: skip
+        return wire_id
+
+    async def ask_for_child(self, wire_id: WireCallId, question: Question, label: str, arguments: str) -> Answer:
+        """Put a child's question, saying which child asks."""
+        fields = ToolCallFields(
+            wire_id, title=f"{label}: {question.view.title}", kind=question.view.kind.value, status="pending",
+            content=diff_items(question.diffs) or UNSET, raw_input=raw_json(arguments),
+        )  # fmt: skip
+        return await self._put(fields, question.covers)
+
+
+def _options(covers: str) -> tuple[PermissionOption, ...]:
+    return (
+        PermissionOption(ALLOW_ONCE, "Allow", "allow_once"),
+        PermissionOption(ALLOW_ALWAYS, f"Always allow {covers}", "allow_always"),
+        PermissionOption(REJECT_ONCE, "Reject", "reject_once"),
+        PermissionOption(REJECT_ALWAYS, f"Always reject {covers}", "reject_always"),
+    )
+
+
+class ChildView:
+    """What the client sees of a child session: the calls it must decide about, shown in the root session.
+
+    The rest of a child's work is summed up in the result of the parent's delegating call.
+    """
+
+    def __init__(self, root: ClientView, projection: Projection, path: str, label: str) -> None:
+        self._root = root
+        self._projection = projection
+        self._path = path
+        self._label = label
+        self._shown: dict[int, WireCallId] = {}
+        self._results = 0
+
+    def event(self, event: Event) -> None:
+        calls = self._projection.calls
+        self._projection.updates(event)
+        if self._projection.calls is not calls:
+            self._shown, self._results = {}, 0
+        if isinstance(event.body, ToolResult):
+            self._finish(event.body)
+
+    def _finish(self, body: ToolResult) -> None:
+        position, self._results = self._results, self._results + 1
+        wire_id = self._shown.pop(position, None)
+        if wire_id is not None:
+            call = msgspec.structs.replace(self._projection.calls[position], wire_id=wire_id)
+            self._root.update(finished(call, body, self._projection.cwd))
+
+    def running(self, position: int) -> None:
+        if position in self._shown:
+            self._root.update(ToolCallUpdate(self._shown[position], status="in_progress"))
+
+    def output(self, position: int, text: str) -> None:
+        """A child's output is not streamed to the client."""
+
+    def usage(self, usage: Usage) -> None:
+        """The context window shown is the root session's."""
+
+    async def drained(self) -> None:
+        """Nothing of a child's stream goes to the client."""
+
+    async def ask(self, question: Question) -> Answer:
+        arguments = self._projection.calls[question.position].block.arguments
+        wire_id = self._root.child_call(self._path, question, self._label, arguments)
+        self._shown[question.position] = wire_id
+        return await self._root.ask_for_child(wire_id, question, self._label, arguments)

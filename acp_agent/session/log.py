@@ -1,0 +1,77 @@
+"""A session's log in use: numbers events, folds them, hands them to the store, tells who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from acp_agent.clock import Clock
+from acp_agent.session.events import AssistantChunk, Body, Chunk, Event, SessionHeader, SurfaceOp
+from acp_agent.session.state import SessionState
+from acp_agent.stores.base import Appender
+
+Listener = Callable[[Event], None]
+"""Told of each event after it is in the log."""
+
+
+class SessionLog:
+    """Append-only. An event is in the log, in memory at least, before anybody is told of it (law 3)."""
+
+    def __init__(self, header: SessionHeader, appender: Appender, clock: Clock) -> None:
+        self.header = header
+        self.state = SessionState(0 if header.seed_length is UNSET else header.seed_length)
+        self._appender = appender
+        self._clock = clock
+        self._listener: Listener | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Have every later event told to `listener`; there is one at most."""
+        self._listener = listener
+
+    def seed(self, events: Sequence[Event]) -> None:
+        """Fold events that are in the store already; nobody is told of them."""
+        for event in events:
+            self.state.apply(event)
+
+    def append(
+        self,
+        body: Body,
+        *,
+        sources: list[int] | UnsetType = UNSET,
+        surface: SurfaceOp | UnsetType = UNSET,
+    ) -> Event:
+        """Add one event."""
+        ignorable = True if body.ours else UNSET
+        event = Event(self.state.count, self._clock.now(), body, sources, surface, ignorable)
+        self._appender.append(event)
+        self.state.apply(event)
+        if self._listener is not None:
+            self._listener(event)
+        return event
+
+    def append_chunks(self, turn: int, step: int, chunks: Sequence[Chunk]) -> range:
+        """Add a batch of a model's stream, and return the seqs it got. The hot path of the whole agent."""
+        now = self._clock.now()
+        first = seq = self.state.count
+        take, fold, listener = self._appender.append, self.state.apply, self._listener
+        for chunk in chunks:
+            event = Event(seq, now, AssistantChunk(turn, step, chunk))
+            take(event)
+            fold(event)
+            if listener is not None:
+                listener(event)
+            seq += 1
+        return range(first, seq)
+
+    async def write(self) -> None:
+        """Make everything survive a killed process. Raises `StoreError`."""
+        await self._appender.write()
+
+    async def sync(self) -> None:
+        """Make everything survive a lost power supply. Raises `StoreError`."""
+        await self._appender.sync()
+
+    async def aclose(self) -> None:
+        """Store the rest and give up the log."""
+        await self._appender.aclose()

@@ -1,0 +1,179 @@
+"""What a session's log says, folded: history, position, configuration, and what tools remember.
+
+`SessionState` is a pure fold: the same events give the same state, live and after a restart.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from acp_agent.ids import CallId
+from acp_agent.session.events import (
+    ApprovalGrant,
+    AssistantChunk,
+    AssistantMessage,
+    Body,
+    Event,
+    FileSeen,
+    Finish,
+    HeaderContent,
+    Opaque,
+    Replace,
+    ReplayBound,
+    RequestContext,
+    RequestHeader,
+    RequestSent,
+    SessionConfig,
+    SessionTitle,
+    StepEnd,
+    StepStart,
+    Todo,
+    TodoWrite,
+    ToolCall,
+    ToolCallBlock,
+    ToolResult,
+    TurnEnd,
+    TurnOutcome,
+    TurnStart,
+    UserMessage,
+)
+
+Surface = UserMessage | AssistantMessage | ToolResult
+
+
+class OpenCall(Struct):
+    """A tool call of the open step that has no result yet; `seq` is its tool/call event, once started."""
+
+    block: ToolCallBlock
+    seq: int | None = None
+
+
+class SessionState:
+    """The fold. Feed it every event of one log in order through `apply`.
+
+    history     what the model sees, in order; `nodes` holds the seq of each
+    turn        number of the newest turn, 0 before the first
+    open_turn   whether that turn has not ended; `open_step` its open step's number, or 0
+    last_end    how many events the log had just after the newest turn/end: where a fork cuts
+    ordinals    model calls this session made itself so far, by purpose
+    seen        real path -> version of files observed; None means seen to be absent
+    """
+
+    def __init__(self, seed_length: int = 0) -> None:
+        self._seed_length = seed_length
+        self.count = 0
+        self.history: list[Surface] = []
+        self.nodes: list[int] = []
+        self.replaced = 0
+        """How many times a replace rewrote the history: digests start over when it changes."""
+        self.turn = 0
+        self.open_turn = False
+        self.open_step = 0
+        self.turn_nodes = 0
+        """How many history nodes there were when the newest turn began."""
+        self.outcome: TurnOutcome | None = None
+        self.last_end = 0
+        self.header: HeaderContent | None = None
+        self.context: RequestContext | None = None
+        self.title: str | None = None
+        self.ordinals: dict[str, int] = {}
+        self.mode: str | None = None
+        self.grants: dict[str, bool] = {}
+        self.seen: dict[str, str | None] = {}
+        self.todos: tuple[Todo, ...] = ()
+        self.bound: ReplayBound | None = None
+        self.open_calls: dict[CallId, OpenCall] = {}
+        self.has_sent = False
+        """Whether the log holds a request/sent of this session's own."""
+
+    def apply(self, event: Event) -> None:
+        """Fold the next event in."""
+        self.count = event.seq + 1
+        body = event.body
+        if isinstance(body, AssistantChunk):
+            if isinstance(body.chunk, Finish) and not self.has_sent and event.seq >= self._seed_length:
+                # Foreign logs have no request/sent: a call is counted where it finished.
+                self.ordinals["main"] = self.ordinals.get("main", 0) + 1
+            return
+        match body:
+            case TurnStart():
+                self.turn, self.open_turn, self.open_step = body.turn, True, 0
+                self.turn_nodes = len(self.nodes)
+                self.open_calls.clear()
+            case TurnEnd():
+                self.open_turn, self.open_step, self.outcome = False, 0, body.reason
+                self.last_end = event.seq + 1
+                self.open_calls.clear()
+            case StepStart():
+                self.open_step = body.step
+            case StepEnd():
+                self.open_step = 0
+                self.open_calls.clear()
+            case UserMessage() | AssistantMessage() | ToolResult():
+                self._surface(event, body)
+            case ToolCall():
+                if body.call_id in self.open_calls:
+                    self.open_calls[body.call_id].seq = event.seq
+            case RequestSent() | ReplayBound():
+                if event.seq >= self._seed_length:
+                    self._own(body)
+            case _:
+                self._remember(body)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a turn has ended: without one, a fork has nothing to inherit."""
+        return self.last_end > 0
+
+    def _surface(self, event: Event, body: Surface) -> None:
+        if isinstance(body, AssistantMessage):
+            for block in body.message.content:
+                if isinstance(block, ToolCallBlock):
+                    self.open_calls[block.id] = OpenCall(block)
+        elif isinstance(body, ToolResult):
+            for result in body.message.content:
+                self.open_calls.pop(result.tool_call_id, None)
+        self._place(event, body)
+
+    def _place(self, event: Event, body: Surface) -> None:
+        operation = event.surface_op
+        if not isinstance(operation, Replace):
+            self.nodes.append(event.seq)
+            self.history.append(body)
+            return
+        hidden = [at for at, seq in enumerate(self.nodes) if operation.start <= seq <= operation.end]
+        if not hidden:
+            self.nodes.append(event.seq)
+            self.history.append(body)
+            return
+        first, last = hidden[0], hidden[-1] + 1
+        self.nodes[first:last] = [event.seq]
+        self.history[first:last] = [body]
+        self.replaced += 1
+
+    def _own(self, body: RequestSent | ReplayBound) -> None:
+        """Facts that a seed does not hand down."""
+        if isinstance(body, ReplayBound):
+            self.bound = body
+        else:
+            self.has_sent = True
+            self.ordinals[body.purpose] = body.ordinal + 1
+
+    def _remember(self, body: Body | Opaque) -> None:
+        match body:
+            case RequestHeader():
+                self.header = body.header
+            case RequestContext():
+                self.context = body
+            case SessionTitle():
+                self.title = body.title
+            case SessionConfig(mode=str() as mode):
+                self.mode = mode
+            case ApprovalGrant():
+                self.grants[body.key] = body.allow
+            case FileSeen():
+                self.seen[body.path] = body.version
+            case TodoWrite():
+                self.todos = body.todos
+            case _:
+                pass

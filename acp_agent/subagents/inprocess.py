@@ -1,0 +1,89 @@
+"""Children in this process: sessions of their own, run by the delegating call and ended with it."""
+
+from __future__ import annotations
+
+import anyio
+from msgspec import UNSET
+
+from acp_agent.ids import CallId
+from acp_agent.providers.base import Hop
+from acp_agent.session.events import (
+    EndSeed,
+    SessionConfig,
+    SessionHeader,
+    SpawnKey,
+    SubagentDescriptor,
+)
+from acp_agent.session.log import SessionLog
+from acp_agent.session.session import Place, QueuedPrompt, Services, Session
+from acp_agent.subagents.results import child_result
+from acp_agent.subagents.views import ViewFactory
+from acp_agent.tools.base import Outcome, ToolFailure
+from acp_agent.tools.delegation import ChildKind
+
+
+class InProcessDelegation:
+    """Runs the children of one session."""
+
+    def __init__(self, services: Services, parent: Session, views: ViewFactory) -> None:
+        self._services = services
+        self._parent = parent
+        self._views = views
+        self._children: dict[CallId, int] = {}
+
+    def resume(self, children: dict[CallId, int]) -> None:
+        """Tell how many children each delegating call made before this process opened the session."""
+        self._children = dict(children)
+
+    async def delegate(self, kind: ChildKind, call_id: CallId, description: str, prompt: str) -> Outcome:
+        """See `tools.delegation.Delegation`."""
+        place = self._parent.place
+        depth = place.depth + 1
+        if depth > self._services.max_depth:
+            raise ToolFailure(f"subagent depth {depth} exceeds maxDepth {self._services.max_depth}")
+        with anyio.CancelScope(shield=True):  # a child that exists has a log, and a log has its turn
+            child = await self._create(kind, call_id, depth, description)
+        descriptor = SubagentDescriptor(2, "one-shot", kind.value, description or UNSET)
+        own = len(child.log.state.nodes)
+        try:
+            admitted = child.admit(prompt, [descriptor])
+            await self._finish(child, admitted)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await child.aclose("parent")
+        return child_result(child.log.state.history[own:], admitted.outcome, admitted.error)
+
+    @staticmethod
+    async def _finish(child: Session, admitted: QueuedPrompt) -> None:
+        """Wait for the child's end. It runs outside this task's cancel scope, so that its log ends properly."""
+        try:
+            await admitted.done.wait()
+        except anyio.get_cancelled_exc_class():
+            child.cancel("parent")
+            with anyio.CancelScope(shield=True):
+                await admitted.done.wait()
+            raise
+
+    async def _create(self, kind: ChildKind, call_id: CallId, depth: int, description: str) -> Session:
+        """A new child; its place among the siblings is settled before anything is waited for."""
+        services, parent = self._services, self._parent
+        index = self._children.get(call_id, 0)
+        self._children[call_id] = index + 1
+        state = parent.log.state
+        cut = state.last_end if kind is ChildKind.FORK else 0
+        header = SessionHeader(
+            id=services.ids.session(), created_at=services.clock.created_at(), cwd=str(parent.place.cwd),
+            parent_session=parent.place.session, seed_length=cut or UNSET, origin="subagent",
+            delegation_depth=depth, spawn=SpawnKey(call_id, index),
+        )  # fmt: skip
+        path = (*parent.place.path, Hop(call_id, index))
+        place = Place(header.id, parent.place.root, path, parent.place.cwd, depth)
+        log = SessionLog(header, services.store.create(header, place.root), services.clock)
+        mode = parent.mode
+        if cut:
+            log.seed(await services.store.fork(header.id, parent.place.session, cut))
+            log.append(EndSeed())
+        log.append(SessionConfig(mode=mode.value))
+        child = Session(services, place, log, self._views.child(place, description), parent.grants)
+        child.delegation = InProcessDelegation(services, child, self._views)
+        return child

@@ -1,0 +1,29 @@
+"""Text that can always be written as UTF-8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def scrub(text: str) -> str:
+    """`text` with every lone surrogate (undecodable bytes of a file name, say) replaced by U+FFFD."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(text) else text
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def scrub_surrogates(value: Any) -> Any:
+    """`scrub` applied to every string of a JSON-like value."""
+    if isinstance(value, str):
+        return scrub(value)
+    if isinstance(value, dict):
+        return {scrub_surrogates(key): scrub_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub_surrogates(item) for item in value]
+    return value

@@ -1,0 +1,248 @@
+"""Running a command to its end, or ending it: with everything it started.
+
+A command gets a session and process group of its own and a mark of its own in its environment. The group
+catches what a shell starts the usual way; the mark (Linux) also what left the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from msgspec import Struct
+
+DRAIN = 0.25
+"""Seconds to wait for output after the command itself has ended: whoever still holds the pipe is left behind."""
+
+POLL = 0.01
+"""Seconds between looks at processes that are not ours to wait for."""
+
+Sink = Callable[[int, bytes], None]
+"""Takes output as it comes: 1 or 2 for stdout or stderr, and the bytes."""
+
+
+class Patience(Struct, frozen=True):
+    """How long ending a command may take, in seconds: after SIGTERM, and in all."""
+
+    grace: float
+    total: float
+
+
+ON_TIMEOUT = Patience(grace=1.0, total=2.0)
+ON_CANCEL = Patience(grace=0.15, total=0.7)
+
+
+class Exit(Struct, frozen=True):
+    """How a command ended: `code` is its exit status, or `signal` the name of what killed it (SIGKILL, ...)."""
+
+    code: int | None
+    signal: str | None
+    timed_out: bool
+
+
+async def run_process(
+    command: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float | None, sink: Sink,
+) -> Exit:
+    """Run `command` (program and arguments) with stdin empty, feeding its output to `sink`.
+
+    Ends when the command itself has ended; what it left running in its group is killed. After `timeout` seconds
+    the command and all its descendants get SIGTERM, then SIGKILL. On cancellation they are gone, or given up on
+    after `ON_CANCEL.total`, before the cancellation is passed on. Raises OSError when the command cannot be
+    started, and ValueError for a NUL in it.
+    """
+    mark = f"_AGENT_COMMAND_{os.urandom(8).hex()}"
+    pipes = _Pipes(sink)
+    # Starting takes no time worth cancelling, and a half-started command could not be ended.
+    with anyio.CancelScope(shield=True):
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: pipes, *command, stdin=asyncio.subprocess.DEVNULL, cwd=cwd, env={**env, mark: "1"},
+            start_new_session=True,
+        )
+    try:
+        return await _follow(transport, pipes, mark, timeout)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await kill_tree(transport.get_pid(), mark, ON_CANCEL)
+        raise
+    finally:
+        if not pipes.exited.done():
+            _signal_group(transport.get_pid(), signal.SIGKILL)
+        transport.close()
+
+
+async def _follow(transport: asyncio.SubprocessTransport, pipes: _Pipes, mark: str, timeout: float | None) -> Exit:
+    pid = transport.get_pid()
+    ended, _ = await asyncio.wait((pipes.exited,), timeout=timeout)
+    if not ended:
+        await kill_tree(pid, mark, ON_TIMEOUT)
+        await asyncio.wait((pipes.exited,), timeout=DRAIN)
+    await asyncio.wait((pipes.drained,), timeout=DRAIN)
+    _signal_group(pid, signal.SIGKILL)
+    pipes.sink = _nowhere
+    status = transport.get_returncode()
+    if status is not None and status >= 0:
+        return Exit(status, None, timed_out=not ended)
+    return Exit(None, _signal_name(-status if status else signal.SIGKILL), timed_out=not ended)
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """Hands output on and notes the end of the process and of its output."""
+
+    def __init__(self, sink: Sink) -> None:
+        loop = asyncio.get_running_loop()
+        self.sink = sink
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.drained: asyncio.Future[None] = loop.create_future()
+        self._open = {1, 2}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.sink(fd, data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._open.discard(fd)
+        if not self._open and not self.drained.done():
+            self.drained.set_result(None)
+
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+
+
+def _nowhere(fd: int, data: bytes) -> None:
+    """Where output goes that comes after the end."""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# ---------------------------------------------------------------- ending
+
+
+async def kill_tree(pid: int, mark: str, patience: Patience) -> None:
+    """End the group led by `pid` and every descendant: SIGTERM, and SIGKILL for who stays.
+
+    `mark` is the name of the environment variable only they have. Returns when none is left, or gives up after
+    `patience.total` seconds.
+    """
+    start = time.monotonic()
+    # A first look while the parents still live: who is orphaned without the mark cannot be found later.
+    known = await _send(signal.SIGTERM, pid, mark, frozenset())
+    while known and time.monotonic() < start + patience.grace:
+        await anyio.sleep(POLL)
+        known = await to_thread.run_sync(_members, pid, mark, known)
+    while known and time.monotonic() < start + patience.total:
+        known = await _send(signal.SIGKILL, pid, mark, known)
+        await anyio.sleep(POLL)
+
+
+async def _send(number: signal.Signals, pid: int, mark: str, known: frozenset[_Known]) -> frozenset[_Known]:
+    """Signal everyone of the tree; who that was (the group counts as one where its members are not known)."""
+    members = await to_thread.run_sync(_members, pid, mark, known)
+    _signal_group(pid, number)
+    for member in members:
+        if member.pid != pid:
+            _signal(member.pid, number)
+    return members
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        # Nobody is left; macOS says "not permitted" when only zombies are.
+        return
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        # Gone, or a program with another user's rights, which is not ours to end.
+        return
+
+
+class _Known(Struct, frozen=True):
+    """One process, told from a later one with the same number by when it started."""
+
+    pid: int
+    started: int
+
+
+class _Process(Struct, frozen=True):
+    pid: int
+    started: int
+    parent: int
+    group: int
+    session: int
+
+
+def _members(pid: int, mark: str, known: frozenset[_Known]) -> frozenset[_Known]:
+    """The living processes of a tree: of `pid`'s group or session, below it, marked, or known from before."""
+    if not sys.platform.startswith("linux"):
+        return frozenset({_Known(pid, 0)}) if _group_lives(pid) else frozenset()
+    flag = mark.encode() + b"="
+    processes = {process.pid: process for process in _processes()}
+    found: dict[int, _Known] = {}
+    for process in processes.values():
+        key = _Known(process.pid, process.started)
+        if key in known or pid in (process.group, process.session) or flag in _environment(process.pid):
+            found[process.pid] = key
+    growing = True
+    while growing:
+        below = {
+            process.pid: _Known(process.pid, process.started)
+            for process in processes.values()
+            if process.parent in found and process.pid not in found
+        }
+        found.update(below)
+        growing = bool(below)
+    return frozenset(found.values())
+
+
+def _group_lives(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _processes() -> Iterator[_Process]:
+    """Every process of the system but zombies and this one."""
+    own = os.getpid()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and int(entry.name) != own and (process := _process(entry.name)) is not None:
+            yield process
+
+
+def _process(number: str) -> _Process | None:
+    try:
+        text = Path(f"/proc/{number}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; the numbers follow its last one. See proc_pid_stat(5).
+    fields = text[text.rfind(")") + 2 :].split()
+    if fields[0] in "ZX":
+        return None
+    return _Process(int(number), int(fields[19]), int(fields[1]), int(fields[2]), int(fields[3]))
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+__all__ = ["DRAIN", "ON_CANCEL", "ON_TIMEOUT", "Exit", "Patience", "Sink", "kill_tree", "run_process"]
