@@ -1,37 +1,36 @@
-"""The composition root: from settings to a running server. The only module of `acp_agent` that knows `replay`."""
+"""The composition root: from settings to a running server. The only module of `acp_agent` that knows `replay`.
+
+An editor waits for `initialize` before anything else, so its answer needs few imports; everything behind it is
+loaded by `Agent.load` once that answer is out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
-from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from acp_agent.acp.handlers import Handlers
-from acp_agent.acp.roots import ClientViews
-from acp_agent.clock import SystemClock
-from acp_agent.ids import IdSource, RandomIds, SequentialIds
-from acp_agent.providers.base import Provider
-from acp_agent.rpc.connection import Connection
-from acp_agent.rpc.dispatch import Dispatcher
+from acp_agent.acp.handshake import Handshake
+from acp_agent.rpc.connection import Connection, NotificationHandler
+from acp_agent.rpc.dispatch import Dispatcher, Handler
 from acp_agent.rpc.reader import Reader
 from acp_agent.rpc.signals import stop_on_signals
 from acp_agent.rpc.stdio import Stdio, claim_stdio
 from acp_agent.rpc.writer import Writer
-from acp_agent.session.manager import SessionManager
-from acp_agent.session.session import Services
 from acp_agent.settings import JsonlStore as JsonlChoice
 from acp_agent.settings import Settings
-from acp_agent.stores.jsonl import JsonlStore
-from acp_agent.tools.base import Effects
-from acp_agent.tools.live import LiveEffects
-from acp_agent.tools.permission import Mode
-from acp_agent.tools.registry import Registry, default_tools
+
+if TYPE_CHECKING:
+    from acp_agent.ids import IdSource
+    from acp_agent.providers.base import Provider
+    from acp_agent.session.manager import SessionManager
+    from acp_agent.stores.base import Store
+    from acp_agent.tools.base import Effects
 
 T = TypeVar("T")
 
@@ -44,68 +43,111 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=settings.log_level.upper(), format="acp-agent: %(levelname)s: %(message)s"
     )
-    anyio.run(_serve, settings, stdio)
+    asyncio.run(_serve(settings, stdio))
     return 0
 
 
 async def _serve(settings: Settings, stdio: Stdio) -> None:
-    store = make_store(settings)
-    registry = Registry(default_tools())
-    provider, effects = make_model(settings)
-    client = _Client()
-    async with anyio.create_task_group() as tasks:
-        services = Services(
-            store=store, provider=provider, registry=registry, effects=effects,
-            ids=make_ids(settings, store), clock=SystemClock(), home=str(Path.home()),
-            mode=Mode(settings.permission_mode), max_depth=settings.subagent_max_depth, next_root=_counter(),
-            spawn=_spawner(tasks), warn=_log.warning,
-        )  # fmt: skip
-        manager = SessionManager(services, lambda place: ClientViews(client, registry, place))
-        handlers = Handlers(manager)
+    async with asyncio.TaskGroup() as tasks:
+        agent = Agent(settings, tasks)
         connection = Connection(
-            Reader(stdio.input), Writer(stdio.output), Dispatcher(handlers.methods()), handlers.notifications(),
-            on_shutdown=manager.aclose,
-        )
-        client.connection = connection
+            Reader(stdio.input), Writer(stdio.output),
+            Dispatcher({"initialize": agent.handshake.initialize}, agent.load), agent.notifications,
+            on_shutdown=agent.end_sessions,
+        )  # fmt: skip
+        agent.client.connection = connection
         async with connection:
             with stop_on_signals(connection):
                 await connection.run()
-        with anyio.CancelScope(shield=True):
-            await provider.aclose()
-            await store.aclose()
-        tasks.cancel_scope.cancel()
+        await agent.aclose()
 
 
-def _spawner(tasks: TaskGroup) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]:
-    def spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        tasks.start_soon(work)
+class Agent:
+    """One process's agent: composed from the settings when the first session is near."""
 
-    return spawn
+    def __init__(self, settings: Settings, tasks: asyncio.TaskGroup) -> None:
+        self.handshake = Handshake()
+        self.client = Client()
+        self.notifications: dict[str, NotificationHandler] = {}
+        """Filled by `load`: before, there is nothing a notification could mean."""
+        self._settings = settings
+        self._tasks = tasks
+        self._manager: SessionManager | None = None
+        self._provider: Provider | None = None
+        self._store: Store | None = None
+
+    def load(self) -> Mapping[str, Handler]:
+        """Compose everything, and give the methods it serves. Blocks while it imports."""
+        from acp_agent.acp.handlers import Handlers
+        from acp_agent.acp.roots import ClientViews
+        from acp_agent.clock import SystemClock
+        from acp_agent.session.manager import SessionManager
+        from acp_agent.session.session import Services
+        from acp_agent.tools.permission import Mode
+        from acp_agent.tools.registry import Registry, default_tools
+
+        settings = self._settings
+        registry = Registry(default_tools())
+        self._store = store = make_store(settings)
+        self._provider, effects = make_model(settings)
+        services = Services(
+            store=store, provider=self._provider, registry=registry, effects=effects,
+            ids=make_ids(settings, store), clock=SystemClock(), home=str(Path.home()),
+            mode=Mode(settings.permission_mode), max_depth=settings.subagent_max_depth, next_root=_counter(),
+            spawn=self._spawn, warn=_log.warning,
+        )  # fmt: skip
+        self._manager = SessionManager(services, lambda place: ClientViews(self.client, registry, place))
+        handlers = Handlers(self._manager)
+        self.notifications.update(handlers.notifications())
+        return handlers.methods()
+
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._tasks.create_task(work())
+
+    async def end_sessions(self) -> None:
+        """Cancel every turn and store every session."""
+        if self._manager is not None:
+            await self._manager.aclose()
+
+    async def aclose(self) -> None:
+        """End the sessions, then whatever they used."""
+        await self.end_sessions()
+        if self._provider is not None:
+            await self._provider.aclose()
+        if self._store is not None:
+            await self._store.aclose()
 
 
-class _Client:
-    """The client as sessions see it. Views exist before the connection does, so it is set afterwards."""
+class Client:
+    """The client as sessions see it. It exists before the connection does, which is set afterwards."""
 
     connection: Connection
 
     def send(self, frame: bytes) -> None:
+        """Queue one line, newline included."""
         self.connection.notify(frame)
 
     async def drained(self) -> None:
+        """Wait until the client has read most of what is queued."""
         await self.connection.drain()
 
     async def request(self, method: str, params: Struct, result_type: type[T]) -> T:
+        """Ask the client. Raises `PeerError`."""
         return await self.connection.peer.call(method, params, result_type)
 
 
-def make_store(settings: Settings) -> JsonlStore:
+def make_store(settings: Settings) -> Store:
     """The store the settings name."""
+    from acp_agent.stores.jsonl import JsonlStore
+
     assert isinstance(settings.store, JsonlChoice)  # anything else was refused when the settings were read
     return JsonlStore(settings.store.directory)
 
 
-def make_ids(settings: Settings, store: JsonlStore) -> IdSource:
+def make_ids(settings: Settings, store: Store) -> IdSource:
     """The id scheme the settings name."""
+    from acp_agent.ids import RandomIds, SequentialIds
+
     return SequentialIds(store.exists) if settings.ids == "sequential" else RandomIds()
 
 
@@ -113,6 +155,7 @@ def make_model(settings: Settings) -> tuple[Provider, Effects]:
     """Who answers model calls, and where tool results come from."""
     if settings.replay_dir is None:
         from acp_agent.providers.unconfigured import Unconfigured
+        from acp_agent.tools.live import LiveEffects
 
         return Unconfigured(), LiveEffects()
     from replay import open_replay

@@ -1,4 +1,4 @@
-"""The ACP methods: each decodes its params, hands the work on, and waits.
+"""The ACP methods but `initialize`: each decodes its params, hands the work on, and waits.
 
 Up to its first await a handler runs in the order in which requests were read, so admission happens there.
 """
@@ -12,18 +12,11 @@ import anyio
 import msgspec
 from msgspec import UNSET, Raw
 
-from acp_agent import __version__
-from acp_agent.acp.capabilities import ClientCapabilities, read_capabilities
 from acp_agent.acp.content import prompt_text
 from acp_agent.acp.schema import (
-    PROTOCOL_VERSION,
-    AgentCapabilities,
     AuthenticateParams,
     CancelParams,
     Empty,
-    Implementation,
-    InitializeParams,
-    InitializeResult,
     ModeState,
     NewSessionParams,
     NewSessionResult,
@@ -59,13 +52,10 @@ class Handlers:
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
-        self.capabilities = ClientCapabilities()
-        """What the client declared, refreshed by every `initialize`."""
 
     def methods(self) -> dict[str, Handler]:
-        """Requests by method name."""
+        """Requests by method name, `initialize` apart."""
         return {
-            "initialize": self.initialize,
             "authenticate": self.authenticate,
             "session/new": self.new_session,
             "session/prompt": self.prompt,
@@ -75,13 +65,6 @@ class Handlers:
     def notifications(self) -> dict[str, NotificationHandler]:
         """Notifications by method name."""
         return {"session/cancel": self.cancel}
-
-    async def initialize(self, raw: Raw, _context: RequestContext) -> InitializeResult:
-        """Answer with version 1, whatever is asked for: it is the only one there is (ACP guide, versions)."""
-        params = _decode(raw, InitializeParams)
-        self.capabilities = read_capabilities(params.client_capabilities)
-        info = Implementation("acp-replay", __version__, "acp-replay")
-        return InitializeResult(PROTOCOL_VERSION, AgentCapabilities(), info)
 
     async def authenticate(self, raw: Raw, _context: RequestContext) -> Empty:
         """There is nothing to log in to, so every method id is unknown."""
@@ -128,7 +111,7 @@ class Handlers:
 
 
 def stop_reason(prompt: QueuedPrompt) -> StopReason:
-    """How a turn's outcome reads on the wire. Raises the error of a turn that failed (ACP: never a stop reason)."""
+    """How a turn's outcome reads on the wire. Raises for a failed turn: that is never a stop reason (ACP)."""
     if prompt.error is not None:
         raise prompt.error
     return _stop_reason(prompt.outcome)

@@ -1,31 +1,19 @@
 """ACP v1 wire types: what this agent reads and writes (schema of November 2026).
 
 Incoming structs tolerate unknown fields; a field that is absent is `UNSET`. Where the schema lets a receiver
-replace a malformed value by its default, the field is read as raw JSON here and decided in `capabilities`.
+replace a malformed value by its default, the field is read as raw JSON and decided where it is used.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
+from acp_agent.acp.handshake import Wire
 from acp_agent.ids import MessageId, SessionId, WireCallId
 
-PROTOCOL_VERSION = 1
-
-
-class Wire(Struct, frozen=True, rename="camel"):
-    """Base of everything on the wire."""
-
-
 # ---------------------------------------------------------------- requests from the client
-
-
-class InitializeParams(Wire, frozen=True):
-    protocol_version: Annotated[int, Meta(ge=0, le=65535)]
-    client_capabilities: Raw | UnsetType = UNSET
-    client_info: Raw | UnsetType = UNSET
 
 
 class AuthenticateParams(Wire, frozen=True):
@@ -93,36 +81,6 @@ class StdioServer(Wire, frozen=True):
 
 class Empty(Wire, frozen=True):
     """`{}`."""
-
-
-class Implementation(Wire, frozen=True):
-    name: str
-    version: str
-    title: str | UnsetType = UNSET
-
-
-class PromptCapabilities(Wire, frozen=True):
-    image: bool = False
-    audio: bool = False
-    embedded_context: bool = False
-
-
-class McpCapabilities(Wire, frozen=True):
-    http: bool = False
-    sse: bool = False
-
-
-class AgentCapabilities(Wire, frozen=True):
-    load_session: bool = False
-    prompt_capabilities: PromptCapabilities = PromptCapabilities()
-    mcp_capabilities: McpCapabilities = McpCapabilities()
-
-
-class InitializeResult(Wire, frozen=True):
-    protocol_version: int
-    agent_capabilities: AgentCapabilities
-    agent_info: Implementation
-    auth_methods: list[Any] = []
 
 
 class SessionMode(Wire, frozen=True):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any, ClassVar, TypeAlias
@@ -132,17 +133,33 @@ class _Failure(Struct, frozen=True):
     data: Any = UNSET
 
 
+_BROKEN = _Failure(INTERNAL_ERROR, "internal error: the agent's log on stderr has the details")
+
+
 class Dispatcher:
     """Answers requests from a table of handlers by method name."""
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], late: Callable[[], Mapping[str, Handler]] | None = None
+    ) -> None:
+        """`late` gives the handlers that are costly to import; it is called once, by `preload`."""
         self._handlers = dict(handlers)
+        self._late = late
         self._server: _Server | None = None
 
     def preload(self) -> None:
-        """Load jsonrpcserver now rather than with the first request that needs it. Blocks for about 70 ms."""
-        if self._server is None:
+        """Load jsonrpcserver and the late handlers now rather than with the first request that needs them.
+
+        Blocks while it imports. What goes wrong is logged, and tried again by the next request.
+        """
+        if self._server is not None:
+            return
+        try:
+            if self._late is not None:
+                self._handlers.update(self._late())
             self._server = _Server(self._handlers)
+        except Exception:
+            _log.exception("the agent cannot serve sessions")
 
     async def answer(self, request: Request, context: RequestContext) -> Reply:
         """Serve one request. Raises nothing but `CancelledError`, and that only when cancelled from outside."""
@@ -152,8 +169,7 @@ class Dispatcher:
             outcome = await _guarded(first, request.params, context)
         else:
             self.preload()
-            assert self._server is not None
-            outcome = await self._server.call(request, context)
+            outcome = _BROKEN if self._server is None else await self._server.call(request, context)
         if isinstance(outcome, _Failure):
             return Reply(encode_error(request.id, outcome.code, outcome.message, outcome.data), ok=False)
         return Reply(encode_result(request.id, outcome), ok=True)
@@ -178,7 +194,7 @@ async def _guarded(handler: Handler, params: Raw, context: RequestContext) -> by
         return _Failure(INVALID_PARAMS, f"invalid params: {error}")
     except Exception:
         _log.exception("%s failed", context.method)
-        return _Failure(INTERNAL_ERROR, "internal error: the agent's log on stderr has the details")
+        return _BROKEN
 
 
 class _Server:
@@ -186,7 +202,10 @@ class _Server:
 
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         # The one module that may import it; inside, because of what the import costs.
-        from jsonrpcserver import Error, Success, async_dispatch_to_response  # noqa: TID251
+        with warnings.catch_warnings():
+            # It reads its schema in a way that newer Pythons deprecate: nothing a user could act on.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from jsonrpcserver import Error, Success, async_dispatch_to_response  # noqa: TID251
 
         self._dispatch: Any = async_dispatch_to_response
         self._methods = {name: _Method(handler, Success, Error) for name, handler in handlers.items()}
@@ -202,7 +221,7 @@ class _Server:
         if error.id is not request.id:
             # Its crash path knows no id. Nothing is known to lead there.
             _log.error("jsonrpcserver failed on %s: %s", request.method, error.data)
-            return _Failure(INTERNAL_ERROR, "internal error: the agent's log on stderr has the details")
+            return _BROKEN
         return _Failure(error.code, error.message, getattr(error.data, "value", error.data))
 
 

@@ -95,6 +95,8 @@ _UTF8_STEP = 64 * 1024
 _NOT_A_MESSAGE = Malformed(
     INVALID_REQUEST, "not a request, notification or response: it has no method, result or error")
 
+_TOO_DEEP = Malformed(PARSE_ERROR, "the line is nested too deeply to be read")
+
 
 def classify(line: bytes) -> Message:
     """What one line (without its line end) is. Never raises."""
@@ -107,7 +109,7 @@ def classify(line: bytes) -> Message:
     except DecodeError as error:
         return _not_json(error)
     except RecursionError:
-        return Malformed(PARSE_ERROR, "the line is nested too deeply to be read")
+        return _TOO_DEEP
     if envelope.method:
         return _call(envelope)
     if envelope.result or envelope.error:
@@ -182,7 +184,7 @@ def _not_an_object(line: bytes) -> Malformed:
     except DecodeError as error:
         return _not_json(error)
     except RecursionError:
-        pass
+        return _TOO_DEEP
     if line.lstrip().startswith(b"["):
         return Malformed(INVALID_REQUEST, "batches are not part of this protocol: send one message a line")
     return Malformed(INVALID_REQUEST, "a message must be a JSON object")

@@ -125,7 +125,7 @@ class Bash:
 
         try:
             end: Exit = await run_process(
-                (_shell(), "-c", args.command), cwd=directory, env={**os.environ, **ENVIRONMENT},
+                (_shell(), "-c", args.command), cwd=directory, env={**os.environ, **ENVIRONMENT, "PWD": directory},
                 timeout=args.timeout_ms / 1000, sink=sink,
             )
         except OSError as error:

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from acp_agent.session.events import ToolResult
@@ -30,7 +29,7 @@ from acp_agent.tools.offload import INLINE, run_sized
 from acp_agent.tools.paths import Target, check_regular, open_regular, reporting, resolve, shown_path
 from acp_agent.tools.publish import replace_file
 from acp_agent.tools.replacing import Replaced, replace
-from acp_agent.tools.views import is_error, meta_diffs, result_text
+from acp_agent.tools.views import is_error, meta_diffs, meta_of, result_text
 
 MAX_BYTES = 64 * 1024 * 1024
 """Files longer than this are not edited: the whole text is held while it is changed."""
@@ -127,8 +126,9 @@ def _edit(target: Target, args: EditArguments, seen: str) -> Outcome:
         if args.replace_all
         else f"The file {target.shown} has been updated successfully."
     )
-    meta = {"diffs": msgspec.to_builtins(hunks(args.file_path, _readable(before), _readable(after)))}
-    return Outcome(Outcome.text(done).content, meta=meta, observed=(Observation(target.real, version),))
+    changed = hunks(args.file_path, _readable(before), _readable(after))
+    observed = (Observation(target.real, version),)
+    return Outcome(Outcome.text(done).content, meta=meta_of(changed), observed=observed)
 
 
 def _replaced(target: Target, args: EditArguments, text: str) -> Replaced:

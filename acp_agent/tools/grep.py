@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from acp_agent.session.events import ToolResult
@@ -88,7 +87,13 @@ class Grep:
         shown_count = sum(len(file.matches) for file in found.files)
         meta = {
             "shape": "matches",
-            "files": msgspec.to_builtins(found.files),
+            "files": [
+                {
+                    "path": file.path,
+                    "matches": [{"lineNumber": match.line_number, "line": match.line} for match in file.matches],
+                }
+                for file in found.files
+            ],
             "truncated": shown_count < found.total,
             "total": found.total,
         }

@@ -20,10 +20,9 @@ def create_file(target: Target, data: bytes) -> os.stat_result:
         with _temporary(directory, data, 0o666) as (temporary, state):
             try:
                 os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            except FileExistsError:
-                raise
             except OSError:
-                # Some file systems have no hard links; there the content follows the name.
+                # Some file systems have no hard links; there the content follows the name. Where something is in
+                # the way already, that fails too.
                 return _create_in_place(directory, name, data)
         return state
 

@@ -27,6 +27,11 @@ class DiffMeta(Struct, frozen=True):
     diffs: tuple[Hunk, ...] = ()
 
 
+def meta_of(changed: tuple[Hunk, ...]) -> dict[str, Any]:
+    """The `meta` of a write or edit result, in plain lists and dicts: equal to itself read back from a log."""
+    return {"diffs": [msgspec.to_builtins(hunk) for hunk in changed]}
+
+
 def is_error(result: ToolResult) -> bool:
     """Whether the logged result is a failure."""
     return any(block.is_error for block in result.message.content)

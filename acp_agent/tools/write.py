@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from acp_agent.session.events import ToolResult
@@ -37,7 +36,7 @@ from acp_agent.tools.offload import run_sized
 from acp_agent.tools.paths import Target, check_regular, open_regular, reporting, resolve, shown_path
 from acp_agent.tools.publish import create_file, replace_file
 from acp_agent.tools.replacing import like
-from acp_agent.tools.views import Hunk, is_error, meta_diffs, result_text
+from acp_agent.tools.views import Hunk, is_error, meta_diffs, meta_of, result_text
 
 _CREATED = "Created file"
 
@@ -142,8 +141,8 @@ def _unread(target: Target) -> str:
 
 def _outcome(target: Target, done: str, version: str, changed: tuple[Hunk, ...]) -> Outcome:
     text = f"<path>{target.shown}</path>\n<type>file</type>\n<content>\n{done}\n</content>"
-    meta = {"diffs": msgspec.to_builtins(changed)}
-    return Outcome(Outcome.text(text).content, meta=meta, observed=(Observation(target.real, version),))
+    observed = (Observation(target.real, version),)
+    return Outcome(Outcome.text(text).content, meta=meta_of(changed), observed=observed)
 
 
 def _preview(args: WriteArguments, context: ToolContext) -> tuple[Diff, ...]:

@@ -1,0 +1,72 @@
+"""`initialize`: the one method that is answered before anything heavy is imported."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from acp_agent import __version__
+from acp_agent.acp.capabilities import ClientCapabilities, read_capabilities
+from acp_agent.rpc.dispatch import RequestContext
+
+PROTOCOL_VERSION = 1
+
+
+class Wire(Struct, frozen=True, rename="camel"):
+    """Base of everything on the wire."""
+
+
+class InitializeParams(Wire, frozen=True):
+    protocol_version: Annotated[int, Meta(ge=0, le=65535)]
+    client_capabilities: Raw | UnsetType = UNSET
+    client_info: Raw | UnsetType = UNSET
+
+
+class Implementation(Wire, frozen=True):
+    name: str
+    version: str
+    title: str | UnsetType = UNSET
+
+
+class PromptCapabilities(Wire, frozen=True):
+    image: bool = False
+    audio: bool = False
+    embedded_context: bool = False
+
+
+class McpCapabilities(Wire, frozen=True):
+    http: bool = False
+    sse: bool = False
+
+
+class AgentCapabilities(Wire, frozen=True):
+    """What may be asked of this agent; everything advertised works."""
+
+    load_session: bool = False
+    prompt_capabilities: PromptCapabilities = PromptCapabilities()
+    mcp_capabilities: McpCapabilities = McpCapabilities()
+
+
+class InitializeResult(Wire, frozen=True):
+    protocol_version: int
+    agent_capabilities: AgentCapabilities
+    agent_info: Implementation
+    auth_methods: list[Any] = []
+
+
+class Handshake:
+    """Serves `initialize` and keeps what the client declared."""
+
+    def __init__(self) -> None:
+        self.capabilities = ClientCapabilities()
+        """Refreshed by every `initialize`."""
+
+    async def initialize(self, raw: Raw, _context: RequestContext) -> InitializeResult:
+        """Answer with version 1, whatever is asked for: it is the only one there is (ACP guide, versions)."""
+        params = msgspec.json.decode(raw, type=InitializeParams)
+        self.capabilities = read_capabilities(params.client_capabilities)
+        return InitializeResult(
+            PROTOCOL_VERSION, AgentCapabilities(), Implementation("acp-replay", __version__, "acp-replay")
+        )

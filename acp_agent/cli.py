@@ -1,0 +1,135 @@
+"""The command line. The bare command serves stdio and starts fast: nothing here is imported before it is needed.
+
+The grammar is small enough to read by hand (`--flag value`, `--flag=value`, one subcommand), which costs
+nothing at start-up and lets a mistyped flag be answered with the right one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from acp_agent.errors import SettingsError
+
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the process's exit status.
+
+    0 on success, 1 when `explain` found problems, 2 when the command line or a setting cannot be used.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if "--help" in words or "-h" in words:
+            print(help_text())
+            return 0
+        if "--version" in words:
+            print(version_text())
+            return 0
+        if words[:1] == ["explain"]:
+            return _explain(words[1:])
+        return _serve(words)
+    except SettingsError as error:
+        print(f"acp-agent: {error.message}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _serve(words: Sequence[str]) -> int:
+    from acp_agent.settings import read_settings, refuse_unavailable
+
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.expanduser raises where there is no home
+    settings = read_settings(parse_flags(words), os.environ, home=home, cwd=_working_directory())
+    refuse_unavailable(settings)
+    from acp_agent.app import serve
+
+    return serve(settings)
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise SettingsError(f"the working directory is gone: {error.strerror}; start in one that exists") from None
+
+
+def _explain(words: Sequence[str]) -> int:
+    as_json = "--json" in words
+    rest = [word for word in words if word != "--json"]
+    if len(rest) != 1 or rest[0].startswith("-"):
+        raise SettingsError("usage: acp-agent explain DIR [--json]")
+    from acp_agent.app import explain
+
+    return explain(Path(rest[0]), as_json)
+
+
+def parse_flags(words: Sequence[str]) -> dict[str, str]:
+    """Flags as typed -> their values; the last one of a kind wins.
+
+    Raises `SettingsError` for an unknown flag, a missing value, and anything that is not a flag.
+    """
+    from acp_agent.settings import setting_for_flag
+
+    flags: dict[str, str] = {}
+    left = list(reversed(words))
+    while left:
+        flag, equals, value = left.pop().partition("=")
+        if not flag.startswith("-"):
+            raise SettingsError(f"unknown command {flag!r}; the only one is explain, and none serves stdio",
+                                name=flag)
+        setting = setting_for_flag(flag)
+        if not equals:
+            if not left or left[-1].startswith("--"):
+                raise SettingsError(f"{flag} needs a value: {setting.allowed}", name=flag, allowed=setting.allowed)
+            value = left.pop()
+        flags[flag] = value
+    return flags
+
+
+def version_text() -> str:
+    from acp_agent import __version__
+
+    return f"acp-agent {__version__}"
+
+
+def help_text() -> str:
+    """What `--help` prints; the settings come from the table that they are parsed with."""
+    from acp_agent.settings import CONFIG, SETTINGS
+
+    rows = []
+    for setting in (CONFIG, *SETTINGS):
+        default = f"; default {setting.default}"
+        rows.append(f"  {setting.flag:<21} {setting.variable:<23} {setting.allowed}{default}\n"
+                    f"  {'':<21} {setting.meaning}")
+    return _HELP.format(settings="\n".join(rows))
+
+
+_HELP = """\
+acp-agent: an Agent Client Protocol agent that replays recorded sessions.
+
+An editor starts it and speaks JSON-RPC with it, one message a line on stdin and stdout. Every session is
+written to a log, and a directory of logs can be replayed: each session, subagents included, is served its own
+recorded model calls. A replay needs no key and opens no connection.
+
+usage:
+  acp-agent [FLAGS]               serve the protocol on stdin and stdout
+  acp-agent explain DIR [--json]  show what a replay of DIR would serve, and every problem in it
+  acp-agent --version
+  acp-agent --help
+
+examples:
+  Replay a recording to whatever editor starts this command:
+    acp-agent --replay-dir ./my-recording --replay-sessions repeat
+
+  Talk to it by hand:
+    printf '%s\\n' \\
+      '{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":1}}}}' \\
+      '{{"jsonrpc":"2.0","id":2,"method":"session/new","params":{{"cwd":"/tmp","mcpServers":[]}}}}' \\
+      | acp-agent --ids sequential
+
+settings (flag, variable; flags beat variables beat the config file):
+{settings}
+
+A wrong value, or a name one typo away from one of these, is refused with exit status 2."""
