@@ -162,7 +162,7 @@ def make_model(settings: Settings) -> tuple[Provider, Effects]:
 
     replay: Any = open_replay(
         settings.replay_dir, tools=settings.replay_tools, sessions=settings.replay_sessions,
-        pace=settings.replay_pace, receipt=settings.replay_receipt, log=_log.error,
+        pace=str(settings.replay_pace), receipt=settings.replay_receipt, log=_log.error,
     )  # fmt: skip
     return replay.provider, replay.effects
 

@@ -91,14 +91,13 @@ def _descend(
 ) -> Iterator[Placed]:
     taken: set[Hop] = set()
     for child, hop in _hops(parent, families.get(id(parent), []), findings):
-        if hop in taken:
+        where = None if hop is None or path is None else (*path, hop)
+        if hop is not None and hop in taken:
             findings.fault(f"two sessions stand at {address((*(path or ()), hop))}; remove one of them",
                            child.file, 1)
-            continue
-        where = None
-        if hop is not None:
+            where = None
+        elif hop is not None:
             taken.add(hop)
-            where = None if path is None else (*path, hop)
         yield Placed(child, root, where)
         yield from _descend(root, child, where, families, findings)
 

@@ -344,7 +344,7 @@ class Connection:
         await self._wait_settled(self._grace)
         for context in list(self._active):
             context.abort()
-        await self._wait_settled(self._grace)
+        await self._wait_settled(GRACE)  # takes a few turns of the loop, unless a handler is broken
 
     async def _flush(self) -> None:
         if self._patient():

@@ -1,0 +1,341 @@
+"""The transport in a real process: a tiny agent behind real descriptors, signals included."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+AGENT = [sys.executable, str(Path(__file__).parent / "echo_agent.py")]
+ROOT = Path(__file__).parents[3]
+SCREAMS = 3  # at start-up, at shutdown, after the connection; and one for each scream asked for
+
+Frame = dict[str, Any]
+
+
+def request(number: Any, method: str, **params: Any) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + b"\n"
+
+
+INITIALIZE = request("init", "initialize")
+
+
+class Echo:
+    """The process, and a client's view of its pipes."""
+
+    def __init__(self, *arguments: str, stdin: Any = subprocess.PIPE, stdout: Any = subprocess.PIPE) -> None:
+        self.process = subprocess.Popen(
+            [*AGENT, *arguments], stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, bufsize=0)
+
+    def send(self, *lines: bytes) -> None:
+        assert self.process.stdin is not None
+        for line in lines:
+            rest = line
+            while rest:
+                rest = rest[self.process.stdin.write(rest):]
+
+    def frame(self) -> Frame:
+        """The next line from the agent."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.endswith(b"\n"), line
+        frame: Frame = msgspec.json.decode(line)
+        return frame
+
+    def frames_until(self, done: Callable[[Frame], bool]) -> list[Frame]:
+        frames = [self.frame()]
+        while not done(frames[-1]):
+            frames.append(self.frame())
+        return frames
+
+    def finish(self) -> tuple[list[Frame], str]:
+        """Close the input, wait for the process's end, return what else it said on stdout and all of stderr."""
+        out, err = self.process.communicate(timeout=60)
+        self.process.stdin = None
+        return [msgspec.json.decode(line) for line in (out or b"").splitlines()], err.decode()
+
+
+@contextlib.contextmanager
+def echo(*arguments: str, **streams: Any) -> Iterator[Echo]:
+    running = Echo(*arguments, **streams)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+        for stream in (running.process.stdin, running.process.stdout, running.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def ids(frames: list[Frame]) -> list[Any]:
+    return [frame.get("id") for frame in frames]
+
+
+def waiting_to_be_read(fd: int) -> int:
+    """Bytes that a pipe or socket holds for its reader."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
+
+
+# ---------------------------------------------------------------- purity
+
+
+def test_no_scream_of_a_library_or_child_process_reaches_stdout() -> None:
+    with echo() as agent:
+        agent.send(INITIALIZE, request(1, "scream"), request(2, "echo", text="x"))
+        frames, err = agent.finish()
+    assert ids(frames) == ["init", 1, 2]
+    assert agent.process.returncode == 0
+    for word in ("print", "write", "descriptor 1", "no input for a child"):
+        assert err.count(word + "\n") >= SCREAMS + 1, err
+
+
+def test_a_closed_stderr_harms_nothing() -> None:
+    command = f'exec "{AGENT[0]}" "{AGENT[1]}" 2>&-'
+    done = subprocess.run(["/bin/sh", "-c", command], input=INITIALIZE + request(1, "echo", text="x"), cwd=ROOT,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True)
+    assert ids([msgspec.json.decode(line) for line in done.stdout.splitlines()]) == ["init", 1]
+
+
+def test_a_closed_stdin_is_an_end_of_input() -> None:
+    command = f'exec "{AGENT[0]}" "{AGENT[1]}" <&-'
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          capture_output=True, check=True)
+    assert done.stdout == b""
+
+
+def test_text_separators_never_split_a_line() -> None:
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\rg\nh\x1ei \"\\ 🙂\x00"
+    with echo() as agent:
+        agent.send(INITIALIZE, request(1, "echo", text=text))
+        raw = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+        for control in "\x00\x0b\x0c\x1e":
+            raw = raw.replace(control, f"\\u{ord(control):04x}")
+        agent.send(f'{{"jsonrpc":"2.0","id":2,"method":"echo","params":{{"text":"{raw}"}}}}\r\n'.encode())
+        frames, _ = agent.finish()
+    assert [frame["result"]["text"] for frame in frames[1:]] == [text, text]
+
+
+# ---------------------------------------------------------------- volume
+
+
+def test_fifty_requests_sent_without_reading_are_each_answered_once() -> None:
+    with echo() as agent:
+        agent.send(INITIALIZE, *(request(number, "echo", text="x") for number in range(50)))
+        frames, _ = agent.finish()
+    assert sorted(ids(frames[1:])) == list(range(50))
+
+
+def test_a_line_of_8_mib_passes_both_ways() -> None:
+    text = "0123456789abcdef" * (8 * 1024 * 1024 // 16)
+    with echo() as agent:
+        frames = agent.process.communicate(INITIALIZE + request(1, "echo", text=text), timeout=60)[0].splitlines()
+        agent.process.stdin = None
+    assert msgspec.json.decode(frames[1])["result"]["text"] == text
+
+
+def test_a_line_over_the_limit_is_a_parse_error_and_the_next_one_is_served() -> None:
+    with echo() as agent:
+        agent.send(INITIALIZE)
+        agent.frame()
+        for _ in range(70):
+            agent.send(b"x" * (1024 * 1024))
+        agent.send(b"\n", request(1, "echo", text="x"))
+        error = agent.frame()
+        assert (error["id"], error["error"]["code"]) == (None, -32700)
+        assert str(70 * 1024 * 1024) in error["error"]["message"]
+        assert agent.frame()["id"] == 1
+
+
+@pytest.mark.parametrize("transport", ["pipe", "socket"])
+def test_a_slow_reader_bounds_memory_and_gets_everything_in_order(transport: str) -> None:
+    count, size = 3_000, 10_000
+    theirs, ours = socket.socketpair()
+    with echo(stdout=ours if transport == "socket" else subprocess.PIPE) as agent:
+        ours.close()
+        if transport == "socket":
+            agent.process.stdout = theirs.makefile("rb")
+        else:
+            theirs.close()
+        agent.send(INITIALIZE, request(1, "stream", count=count, size=size))
+        assert agent.process.stdout is not None
+        assert agent.frame()["id"] == "init"
+        while waiting_to_be_read(agent.process.stdout.fileno()) < 60_000:
+            os.sched_yield()
+        frames = agent.frames_until(lambda frame: frame.get("id") == 1)
+        assert agent.finish()[1].count("[end of input]") == 1
+        if transport == "socket":
+            agent.process.stdout.close()
+            agent.process.stdout = None
+            theirs.close()
+    updates = [frame["params"]["number"] for frame in frames[:-1]]
+    assert updates == list(range(count))
+    done = frames[-1]["result"]
+    assert 64 * 1024 < done["peak_queued"] < 64 * 1024 + 2 * size
+    assert done["grown_kib"] < 6_000
+
+
+def test_output_to_a_regular_file_is_complete(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out, echo(stdout=out) as agent:
+        agent.send(INITIALIZE, request(1, "stream", count=2_000, size=100))
+        agent.finish()
+    lines = (tmp_path / "out").read_bytes().splitlines()
+    assert len(lines) == 2_002
+    assert msgspec.json.decode(lines[-1])["result"]["outcome"] == "sent"
+
+
+def test_both_ends_may_be_one_socket() -> None:
+    theirs, ours = socket.socketpair()
+    with echo(stdin=ours, stdout=ours) as agent:
+        ours.close()
+        theirs.sendall(INITIALIZE + request(1, "echo", text="x"))
+        theirs.shutdown(socket.SHUT_WR)
+        with theirs, theirs.makefile("rb") as stream:
+            assert ids([msgspec.json.decode(line) for line in stream]) == ["init", 1]
+        assert agent.process.wait(60) == 0
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_at_the_end_of_a_pipe_an_unanswered_question_is_refused_and_the_request_answered() -> None:
+    with echo() as agent:
+        agent.send(INITIALIZE, request(1, "ask"))
+        agent.frames_until(lambda frame: frame.get("method") == "question")
+        frames, err = agent.finish()
+    assert [frame["result"] for frame in frames] == [{"outcome": "refused"}]
+    assert agent.process.returncode == 0
+    assert "[end of input]" in err
+
+
+def test_at_the_end_of_a_pipe_hanging_work_is_cancelled_after_the_grace() -> None:
+    with echo("0.1") as agent:
+        agent.send(INITIALIZE, request(1, "hang"))
+        agent.frames_until(lambda frame: frame.get("method") == "hanging")
+        frames, _ = agent.finish()
+    assert [frame["result"] for frame in frames] == [{"outcome": "cancelled"}]
+    assert agent.process.returncode == 0
+
+
+def test_a_script_in_a_file_is_worked_to_its_end_whatever_the_grace(tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_bytes(INITIALIZE + b"\r\n\n" + request(1, "work", count=30_000).rstrip(b"\n"))
+    with script.open("rb") as stdin, echo("0.01", stdin=stdin) as agent:
+        frames, _ = agent.finish()
+    assert frames[1]["result"] == {"outcome": "finished"}
+    assert agent.process.returncode == 0
+
+
+def test_the_same_script_in_a_pipe_is_cut_after_the_grace() -> None:
+    with echo("0.01") as agent:
+        agent.send(INITIALIZE, request(1, "work", count=3_000_000))
+        frames, _ = agent.finish()
+    assert frames[1].get("result") == {"outcome": "cancelled"} or frames[1]["error"]["code"] == -32800
+
+
+def test_dev_null_as_input_ends_at_once() -> None:
+    with echo(stdin=subprocess.DEVNULL) as agent:
+        assert agent.finish()[0] == []
+    assert agent.process.returncode == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_client_that_closes_our_stdout_ends_the_process(busy: bool) -> None:
+    with echo("0.1") as agent:
+        assert agent.process.stdout is not None
+        agent.send(INITIALIZE)
+        agent.frame()
+        if busy:
+            agent.send(request(1, "stream", count=100_000_000, size=1_000))
+            agent.frame()
+        agent.process.stdout.close()
+        assert agent.process.wait(60) == 0
+        assert agent.process.stderr is not None
+        assert "[client gone]" in agent.process.stderr.read().decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_cancels_the_work_answers_and_ends_in_order(number: signal.Signals) -> None:
+    with echo("1000") as agent:
+        agent.send(INITIALIZE, request(1, "hang"))
+        agent.frames_until(lambda frame: frame.get("method") == "hanging")
+        agent.process.send_signal(number)
+        assert agent.frame()["result"] == {"outcome": "cancelled"}
+        assert agent.process.wait(60) == 0
+        assert agent.process.stderr is not None
+        assert "[stopped]" in agent.process.stderr.read().decode()
+
+
+def test_a_third_signal_ends_even_an_agent_that_hangs() -> None:
+    with echo("1000") as agent:
+        agent.send(INITIALIZE, request(1, "sleepless"))
+        agent.frames_until(lambda frame: frame.get("method") == "hanging")
+        agent.process.send_signal(signal.SIGTERM)
+        assert agent.process.stderr is not None
+        while b"no input for a child" not in agent.process.stderr.readline():
+            pass  # until the start-up's and the shutdown's screams are through
+        while b"no input for a child" not in agent.process.stderr.readline():
+            pass
+        agent.process.send_signal(signal.SIGINT)
+        agent.process.send_signal(signal.SIGHUP)
+        assert agent.process.wait(60) in (128 + signal.SIGHUP, 128 + signal.SIGINT)
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    command = f'trap "" HUP; exec "{AGENT[0]}" "{AGENT[1]}"'
+    with subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(INITIALIZE)
+        process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        process.stdin.write(request(1, "echo", text="alive"))
+        assert b"alive" in process.stdout.readline()
+
+
+# ---------------------------------------------------------------- terminal
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT])
+def test_a_terminal_is_served_and_gets_its_settings_back(number: signal.Signals | None) -> None:
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    with echo(stdin=slave) as agent:
+        try:
+            os.write(master, INITIALIZE)
+            assert agent.frame()["id"] == "init"
+            assert not termios.tcgetattr(slave)[3] & termios.ICANON
+            long_line = request(1, "echo", text="x" * 20_000)
+            while long_line:
+                if select.select([master], [], [], 0)[0]:
+                    os.read(master, 65_536)  # the echo
+                if select.select([], [master], [], 0)[1]:
+                    long_line = long_line[os.write(master, long_line[:1_000]):]
+            assert len(agent.frame()["result"]["text"]) == 20_000
+            if number is None:
+                os.write(master, b"\x04")
+            else:
+                agent.process.send_signal(number)
+            assert agent.process.wait(60) == 0
+            assert termios.tcgetattr(slave) == before
+            assert agent.process.stderr is not None
+            assert "Ctrl-D" in agent.process.stderr.read().decode()
+        finally:
+            os.close(master)
+            os.close(slave)
