@@ -170,6 +170,7 @@ def make_model(settings: Settings) -> tuple[Provider, Effects]:
 def explain(directory: Path, as_json: bool) -> int:
     """`acp-agent explain`: print what the replay engine sees in a directory; 1 when it has problems."""
     import msgspec
+
     from replay.explain import explain as examine
     from replay.explain import render
 

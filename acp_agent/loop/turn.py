@@ -253,10 +253,10 @@ class Turn:
 
     def _log_header(self, header: HeaderContent, route: Route) -> None:
         """Request header and context, when they are not what the log says last (format reference 1.8)."""
-        state = self._log.state
+        state, first = self._log.state, self._host.first_request()
         if state.header is None:
             self._log.append(RequestHeader(header, "initial"))
-        elif self._host.first_request():
+        elif first:
             self._log.append(RequestHeader(header, "resume"))
         elif state.header != header:
             self._log.append(RequestHeader(header, "change"))

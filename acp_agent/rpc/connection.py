@@ -264,7 +264,9 @@ class Connection:
     async def _serve(self, request: Request, context: RequestContext) -> None:
         try:
             reply = await self._dispatcher.answer(request, context)
-            self._writer.send(reply.frame)
+            # The only open request's answer has nothing to share a write with.
+            send = self._writer.send if len(self._active) > 1 else self._writer.send_now
+            send(reply.frame)
             context.replied()
             if request.method == INITIALIZE and reply.ok:
                 self._begin_service()
@@ -282,7 +284,7 @@ class Connection:
 
     def _begin_service(self) -> None:
         self._initialized = True
-        # The writer's own callback is ahead of this one, so the answer is out before the import blocks the loop.
+        # In a later turn of the loop than the one that writes the answer: this blocks while it imports.
         asyncio.get_running_loop().call_soon(self._dispatcher.preload)
 
     def _forget(self, request: Request, context: RequestContext) -> None:

@@ -55,6 +55,8 @@ def claim_stdio() -> Stdio:
     os.dup2(null, 0)
     os.close(null)
     os.dup2(2, 1)
+    if sys.__stderr__ is None:  # Python makes no file of a closed descriptor
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
     sys.stdout = sys.stderr
     return claimed
 

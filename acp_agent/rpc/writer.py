@@ -82,10 +82,23 @@ class Writer:
         elif self.queued >= HIGH_WATER and not self._waiting_for_room:
             self._pump()
 
+    def send_now(self, frame: bytes) -> None:
+        """`send`, and write what is queued without waiting for the loop's next turn."""
+        if self.broken:
+            return
+        self._frames.append(frame)
+        self.queued += len(frame)
+        if not self._waiting_for_room:
+            self._busy = True
+            self._pump()
+
     async def drain(self) -> None:
-        """Wait while more than 64 KiB are queued. Returns at once when the client is gone."""
+        """Wait while more than 64 KiB are queued; for one turn of the loop only when the client is gone."""
         if self.queued > HIGH_WATER:
             await self._until(_LOW_WATER)
+        elif self.broken:
+            # A producer that never waits would keep the loop from ending it.
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Wait until everything sent so far was handed to the operating system, or the client is gone."""

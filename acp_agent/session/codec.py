@@ -78,7 +78,7 @@ class _ToolRun(Struct, forbid_unknown_fields=True):
 
 
 class _Row(Struct):
-    type: Literal["text-chunks", "reasoning-chunks", "tool-call-chunks"]
+    type: str
     seq0: int
     time0: int
     data: _TextRun | _ToolRun
@@ -117,7 +117,45 @@ def encode_event(event: Event) -> bytes:
 _TEXT: Final = "text-chunks"
 _REASONING: Final = "reasoning-chunks"
 _TOOL: Final = "tool-call-chunks"
-_Key = tuple[str, int, int, int, CallId | None, str | UnsetType | None]
+_Tag = Literal["text-chunks", "reasoning-chunks", "tool-call-chunks"]
+
+
+class _Run(Struct):
+    """A run of deltas that is still open: what its members share, and what each of them has."""
+
+    tag: _Tag
+    turn: int
+    step: int
+    index: int
+    id: CallId | None
+    name: str | UnsetType
+    seq: int
+    times: list[int] = []
+    pieces: list[str] = []
+
+    def takes(self, tag: _Tag, body: AssistantChunk, index: int, seq: int) -> bool:
+        """Whether the next delta belongs to this run."""
+        return (
+            tag == self.tag and index == self.index and seq == self.seq + len(self.pieces)
+            and body.turn == self.turn and body.step == self.step
+        )  # fmt: skip
+
+    def rows(self) -> list[bytes]:
+        """The run as one packed row, or as single records when it is short."""
+        if len(self.pieces) < MIN_RUN:
+            return [encode_event(event) for event in self._events()]
+        dt = [later - earlier for earlier, later in itertools.pairwise(self.times)]
+        row: _TextRun | _ToolRun
+        if self.id is None:
+            row = _TextRun(self.turn, self.step, self.index, dt, self.pieces)
+        else:
+            row = _ToolRun(self.turn, self.step, self.index, dt, self.id, self.name, self.pieces)
+        return [encode_line(_Row(self.tag, self.seq, self.times[0], row))]
+
+    def _events(self) -> Iterator[Event]:
+        for offset, (time, piece) in enumerate(zip(self.times, self.pieces, strict=True)):
+            chunk = _delta(self.tag, self.index, piece, self.id, self.name)
+            yield Event(self.seq + offset, time, AssistantChunk(self.turn, self.step, chunk))
 
 
 class Packer:
@@ -125,21 +163,35 @@ class Packer:
 
     def __init__(self) -> None:
         self._closed: list[bytes] = []
-        self._run: list[Event] = []
-        self._key: _Key | None = None
+        self._run: _Run | None = None
 
     def add(self, event: Event) -> None:
         """Take the next event of the log."""
-        key = _run_key(event)
-        if key is None:
+        body = event.body
+        if type(body) is AssistantChunk and _packable(event):
+            chunk = body.chunk
+            if type(chunk) is TextDelta:
+                self._extend(_TEXT, event, body, chunk.index, chunk.text)
+                return
+            if type(chunk) is ReasoningDelta:
+                self._extend(_REASONING, event, body, chunk.index, chunk.text)
+                return
+            if type(chunk) is ToolCallDelta:
+                self._extend(_TOOL, event, body, chunk.index, chunk.arguments_delta, chunk.id, chunk.name)
+                return
+        self._close()
+        self._closed.append(encode_event(event))
+
+    def _extend(
+        self, tag: _Tag, event: Event, body: AssistantChunk, index: int, piece: str,
+        call_id: CallId | None = None, name: str | UnsetType = UNSET,
+    ) -> None:
+        run = self._run
+        if run is None or not run.takes(tag, body, index, event.seq) or run.id != call_id or run.name != name:
             self._close()
-            self._closed.append(encode_event(event))
-        elif key == self._key and event.seq == self._run[-1].seq + 1:
-            self._run.append(event)
-        else:
-            self._close()
-            self._key = key
-            self._run.append(event)
+            run = self._run = _Run(tag, body.turn, body.step, index, call_id, name, event.seq)
+        run.times.append(event.time)
+        run.pieces.append(piece)
 
     def take(self) -> bytes:
         """The rows that no later event can change; an open run stays."""
@@ -153,45 +205,14 @@ class Packer:
         return self.take()
 
     def _close(self) -> None:
-        run, self._key = self._run, None
-        if not run:
-            return
-        if len(run) < MIN_RUN:
-            self._closed.extend(map(encode_event, run))
-        else:
-            self._closed.append(_pack(run))
-        self._run = []
+        run, self._run = self._run, None
+        if run is not None:
+            self._closed.extend(run.rows())
 
 
-def _run_key(event: Event) -> _Key | None:
-    """What the members of a run have in common; None for an event that is never packed."""
-    body = event.body
-    if type(body) is not AssistantChunk:
-        return None
-    chunk = body.chunk
-    kind = type(chunk)
-    if kind is TextDelta:
-        return (_TEXT, body.turn, body.step, chunk.index, None, None)  # type: ignore[union-attr]  # kind is checked
-    if kind is ReasoningDelta:
-        return (_REASONING, body.turn, body.step, chunk.index, None, None)  # type: ignore[union-attr]  # as above
-    if isinstance(chunk, ToolCallDelta):
-        return (_TOOL, body.turn, body.step, chunk.index, chunk.id, chunk.name)
-    return None
-
-
-def _pack(run: list[Event]) -> bytes:
-    first = run[0]
-    times = [event.time for event in run]
-    dt = [later - earlier for earlier, later in itertools.pairwise(times)]
-    bodies: list[Any] = [event.body for event in run]
-    head, chunk = bodies[0], bodies[0].chunk
-    if isinstance(chunk, ToolCallDelta):
-        args = [body.chunk.arguments_delta for body in bodies]
-        data = _ToolRun(head.turn, head.step, chunk.index, dt, chunk.id, chunk.name, args)
-        return encode_line(_Row(_TOOL, first.seq, first.time, data))
-    texts = [body.chunk.text for body in bodies]
-    row = _TextRun(head.turn, head.step, chunk.index, dt, texts)
-    return encode_line(_Row(_TEXT if isinstance(chunk, TextDelta) else _REASONING, first.seq, first.time, row))
+def _packable(event: Event) -> bool:
+    """A packed member has no room for what only some records carry (reference 1.6)."""
+    return event.ignorable is UNSET and event.surface_op is UNSET and event.source_event_seqs is UNSET
 
 
 def pack(events: list[Event]) -> bytes:
@@ -333,18 +354,22 @@ class Reader:
             raise self._damaged("a packed row is empty")
         if len(run.dt) != len(payload) - 1:
             raise self._damaged(f"a packed row of {len(payload)} members has {len(run.dt)} gaps between them")
+        call_id, name = (run.id, run.name) if isinstance(run, _ToolRun) else (None, UNSET)
         seq = self._take(len(payload))
         time = 0 if record.time0 is UNSET else record.time0
         for offset, piece in enumerate(payload):
             if offset:
                 time += run.dt[offset - 1]
-            yield Event(seq + offset, time, AssistantChunk(run.turn, run.step, _delta(record.type, run, piece)))
+            chunk = _delta(record.type, run.index, piece, call_id, name)
+            yield Event(seq + offset, time, AssistantChunk(run.turn, run.step, chunk))
 
 
-def _delta(tag: str, run: _TextRun | _ToolRun, piece: str) -> TextDelta | ReasoningDelta | ToolCallDelta:
-    if isinstance(run, _ToolRun):
-        return ToolCallDelta(run.index, run.id, run.name, piece)
-    return TextDelta(run.index, piece) if tag == _TEXT else ReasoningDelta(run.index, piece)
+def _delta(
+    tag: str, index: int, piece: str, call_id: CallId | None, name: str | UnsetType
+) -> TextDelta | ReasoningDelta | ToolCallDelta:
+    if call_id is not None:
+        return ToolCallDelta(index, call_id, name, piece)
+    return TextDelta(index, piece) if tag == _TEXT else ReasoningDelta(index, piece)
 
 
 def split_lines(data: bytes) -> tuple[list[bytes], bytes]:

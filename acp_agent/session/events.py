@@ -18,22 +18,25 @@ from acp_agent.ids import CallId, MessageId, SessionId
 FORMAT_VERSION = 0
 
 
-class LogStruct(Struct, frozen=True, rename="camel"):
-    """Base of everything stored: immutable, camelCase on disk, unset fields left out."""
+class LogStruct(Struct, frozen=True, rename="camel", gc=False):
+    """Base of everything stored: immutable, camelCase on disk, unset fields left out.
+
+    Frozen trees cannot form cycles, so the collector need not walk them: a long session holds many.
+    """
 
 
 # ---------------------------------------------------------------- content
 
 
-class TextBlock(LogStruct, frozen=True, tag_field="type", tag="text", gc=False):
+class TextBlock(LogStruct, frozen=True, tag_field="type", tag="text"):
     text: str
 
 
-class ReasoningBlock(LogStruct, frozen=True, tag_field="type", tag="reasoning", gc=False):
+class ReasoningBlock(LogStruct, frozen=True, tag_field="type", tag="reasoning"):
     text: str
 
 
-class ToolCallBlock(LogStruct, frozen=True, tag_field="type", tag="tool-call", gc=False):
+class ToolCallBlock(LogStruct, frozen=True, tag_field="type", tag="tool-call"):
     """A tool call asked for by the model; `arguments` is the raw string it produced."""
 
     id: CallId
@@ -100,7 +103,7 @@ class ToolContent(LogStruct, frozen=True):
 # ---------------------------------------------------------------- a model's stream
 
 
-class Usage(LogStruct, frozen=True, gc=False):
+class Usage(LogStruct, frozen=True):
     """Token counts of one model call."""
 
     input_tokens: int
@@ -110,7 +113,7 @@ class Usage(LogStruct, frozen=True, gc=False):
     reasoning_tokens: int | UnsetType = UNSET
 
 
-class Failure(LogStruct, frozen=True, gc=False):
+class Failure(LogStruct, frozen=True):
     """Why a model call or a turn failed."""
 
     message: str
@@ -127,22 +130,22 @@ class FinishReason(LogStruct, frozen=True):
     failure: Failure | UnsetType = UNSET
 
 
-class BlockStart(LogStruct, frozen=True, tag_field="type", tag="block-start", gc=False):
+class BlockStart(LogStruct, frozen=True, tag_field="type", tag="block-start"):
     index: int
     block_type: str
 
 
-class TextDelta(LogStruct, frozen=True, tag_field="type", tag="text-delta", gc=False):
+class TextDelta(LogStruct, frozen=True, tag_field="type", tag="text-delta"):
     index: int
     text: str
 
 
-class ReasoningDelta(LogStruct, frozen=True, tag_field="type", tag="reasoning-delta", gc=False):
+class ReasoningDelta(LogStruct, frozen=True, tag_field="type", tag="reasoning-delta"):
     index: int
     text: str
 
 
-class ToolCallDelta(LogStruct, frozen=True, tag_field="type", tag="tool-call-delta", gc=False):
+class ToolCallDelta(LogStruct, frozen=True, tag_field="type", tag="tool-call-delta"):
     index: int
     id: CallId
     name: str | UnsetType = UNSET
@@ -178,7 +181,7 @@ class Body(LogStruct, frozen=True):
     ours: ClassVar[bool] = False
 
 
-class TurnStart(Body, frozen=True, gc=False):
+class TurnStart(Body, frozen=True):
     type: ClassVar[str] = "turn/start"
     turn: int
 
@@ -226,13 +229,13 @@ class TurnEnd(Body, frozen=True):
     reason: TurnOutcome
 
 
-class StepStart(Body, frozen=True, gc=False):
+class StepStart(Body, frozen=True):
     type: ClassVar[str] = "step/start"
     turn: int
     step: int
 
 
-class StepEnd(Body, frozen=True, gc=False):
+class StepEnd(Body, frozen=True):
     type: ClassVar[str] = "step/end"
     turn: int
     step: int
@@ -262,7 +265,7 @@ class AssistantMessage(Body, frozen=True):
     interrupted: bool | UnsetType = UNSET
 
 
-class ToolCall(Body, frozen=True, gc=False):
+class ToolCall(Body, frozen=True):
     type: ClassVar[str] = "tool/call"
     turn: int
     step: int
@@ -271,7 +274,7 @@ class ToolCall(Body, frozen=True, gc=False):
     arguments: str
 
 
-class ToolError(LogStruct, frozen=True, gc=False):
+class ToolError(LogStruct, frozen=True):
     """A structured failure of a tool, e.g. FsError / FS_NOT_FOUND."""
 
     name: str
@@ -321,14 +324,14 @@ class RequestHeader(Body, frozen=True):
     reason: Literal["initial", "resume", "change"]
 
 
-class RequestContext(Body, frozen=True, gc=False):
+class RequestContext(Body, frozen=True):
     type: ClassVar[str] = "request/context"
     provider: str
     model: str
     context_window: int | UnsetType = UNSET
 
 
-class TitleSource(LogStruct, frozen=True, gc=False):
+class TitleSource(LogStruct, frozen=True):
     kind: str
     provider: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
@@ -345,7 +348,7 @@ class EndSeed(Body, frozen=True):
     type: ClassVar[str] = "session/end-seed"
 
 
-class Todo(LogStruct, frozen=True, gc=False):
+class Todo(LogStruct, frozen=True):
     content: str
     status: Literal["pending", "in_progress", "completed"]
 
@@ -355,7 +358,7 @@ class TodoWrite(Body, frozen=True):
     todos: tuple[Todo, ...]
 
 
-class ApprovalAsked(Body, frozen=True, gc=False):
+class ApprovalAsked(Body, frozen=True):
     type: ClassVar[str] = "approval/asked"
     id: str
     tool_name: str
@@ -363,7 +366,7 @@ class ApprovalAsked(Body, frozen=True, gc=False):
     reason: str
 
 
-class ApprovalDecided(Body, frozen=True, gc=False):
+class ApprovalDecided(Body, frozen=True):
     """`outcome`: approved, rejected or cancelled."""
 
     type: ClassVar[str] = "approval/decided"
@@ -371,7 +374,7 @@ class ApprovalDecided(Body, frozen=True, gc=False):
     outcome: str
 
 
-class SubagentDescriptor(Body, frozen=True, gc=False):
+class SubagentDescriptor(Body, frozen=True):
     """`mode` one-shot or continuable; `provider` spawn or fork; `label` the delegating call's description."""
 
     type: ClassVar[str] = "subagent/descriptor"
@@ -395,7 +398,7 @@ class LlmRetry(Body, frozen=True):
     failure: Failure
 
 
-class LlmRetryStarted(Body, frozen=True, gc=False):
+class LlmRetryStarted(Body, frozen=True):
     type: ClassVar[str] = "llm/retry-started"
     retry_id: str
     turn: int
@@ -448,7 +451,7 @@ class SessionConfig(Body, frozen=True):
     options: dict[str, Any] | UnsetType = UNSET
 
 
-class ApprovalGrant(Body, frozen=True, gc=False):
+class ApprovalGrant(Body, frozen=True):
     """Ours. The user allowed or refused something for the rest of the session. `covers` says what, in words."""
 
     type: ClassVar[str] = "approval/grant"
@@ -458,7 +461,7 @@ class ApprovalGrant(Body, frozen=True, gc=False):
     covers: str
 
 
-class FileSeen(Body, frozen=True, gc=False):
+class FileSeen(Body, frozen=True):
     """Ours. A tool observed a file: `path` is its real path, `version` null when it was seen to be absent."""
 
     type: ClassVar[str] = "file/seen"
@@ -467,7 +470,7 @@ class FileSeen(Body, frozen=True, gc=False):
     version: str | None
 
 
-class ReplayBound(Body, frozen=True, gc=False):
+class ReplayBound(Body, frozen=True):
     """Ours. This root session is served the recording `lane` (a recorded session's id), the `ordinal`-th root."""
 
     type: ClassVar[str] = "replay/bound"
@@ -476,7 +479,7 @@ class ReplayBound(Body, frozen=True, gc=False):
     ordinal: int
 
 
-class Opaque(Struct, frozen=True):
+class Opaque(Struct, frozen=True, gc=False):
     """An event whose type this build does not model: its `data` is kept as it stands."""
 
     type: str
@@ -486,7 +489,7 @@ class Opaque(Struct, frozen=True):
 # ---------------------------------------------------------------- envelope
 
 
-class Replace(LogStruct, frozen=True, gc=False):
+class Replace(LogStruct, frozen=True):
     """A surface operation that puts this event in the place of the surface events `start`..`end` (inclusive)."""
 
     op: Literal["replace"]
@@ -497,7 +500,7 @@ class Replace(LogStruct, frozen=True, gc=False):
 SurfaceOp: TypeAlias = Literal["append"] | Replace
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One logical event. `time` is epoch milliseconds.
 
     `source_event_seqs` and `surface_op` stand on user/message, assistant/message and tool/result only.
@@ -511,7 +514,7 @@ class Event(Struct, frozen=True):
     ignorable: bool | UnsetType = UNSET
 
 
-class SpawnKey(LogStruct, frozen=True, gc=False):
+class SpawnKey(LogStruct, frozen=True):
     """Ours. Which delegating call of the parent made this child; `index` counts the parent's earlier children
     with the same call id, because some model servers use an id again.
     """

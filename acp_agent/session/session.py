@@ -114,6 +114,7 @@ class Session:
         self._idle.set()
         self._requested = False
         self._closed = False
+        self._roots = (place.cwd.resolve(),)
         self._digester = RequestDigester(Tokeniser([str(place.cwd)], services.home))
         self.delegation: Delegation | None = None
         log.listen(view.event)
@@ -197,9 +198,8 @@ class Session:
     def _host(self) -> Host:
         services, place = self._services, self.place
         cwd = str(place.cwd)
-        real = place.cwd.resolve()
         return Host(
-            log=self.log, session=place.session, cwd=place.cwd, roots=(real,),
+            log=self.log, session=place.session, cwd=place.cwd, roots=self._roots,
             spill=services.store.spill_directory(place.session), provider=services.provider,
             registry=services.registry, effects=services.effects, ids=services.ids, live=self.view,
             digester=self._digester, system=system_prompt(cwd), caller=self._caller,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
-import anyio.to_thread
 
 from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
 from acp_agent.ids import SessionId
@@ -103,7 +103,8 @@ class JsonlAppender:
         self._fd: int | None = None
         self._size = 0
         self._dirty = False
-        self._new = False
+        self._named: asyncio.Future[None] | None = None
+        """Waits until the new file's name is on the device; begun when the file is made, for it takes a while."""
         self._closed = False
         self._syncing = anyio.Lock()
 
@@ -201,21 +202,31 @@ class JsonlAppender:
         finally:
             temporary.unlink()
         self._fd, self._size = fd, len(head)
-        self._new = True
+        directory = self.path.parent
+        self._named = asyncio.get_running_loop().run_in_executor(None, _sync_directories, directory)
 
     async def _sync(self) -> None:
         async with self._syncing:
             fd = self._fd
             if fd is None or not self._dirty:
                 return
-            directory = self.path.parent if self._new else None
             self._dirty = False
             try:
-                await _in_thread(lambda: _sync_file(fd, directory))
+                await _in_thread(lambda: sync_data(fd))
+                await self._sync_name()
             except OSError as error:
                 self._dirty = True
                 raise self._failure("synced", error) from error
-            self._new = False
+
+    async def _sync_name(self) -> None:
+        named = self._named
+        if named is None:
+            return
+        try:
+            await asyncio.shield(named)
+        except OSError:
+            await _in_thread(lambda: _sync_directories(self.path.parent))
+        self._named = None
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:
@@ -229,16 +240,15 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
         view.release()
 
 
-def _sync_file(fd: int, directory: Path | None) -> None:
-    """Wait for the device; a new file's directories are synced too, or its name could be lost."""
-    sync_data(fd)
-    while directory is not None:
+def _sync_directories(directory: Path) -> None:
+    """Wait until the names of a new log, of its directory and of its project are on the device."""
+    for _ in range(3):
         handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-        directory = directory.parent if directory.name and not directory.name.startswith("--") else None
+        directory = directory.parent
 
 
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -269,4 +279,7 @@ def _read_header(path: Path) -> SessionHeader:
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
     """Run blocking file work off the event loop; a cancelled caller still waits until it is done."""
-    return await anyio.to_thread.run_sync(function)
+    work = asyncio.get_running_loop().run_in_executor(None, function)
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([work])
+    return work.result()

@@ -22,6 +22,9 @@ class Registry:
             if tool.name in self._tools:
                 raise ValueError(f"two tools are named {tool.name!r}")
             self._tools[tool.name] = tool
+        self._schemas = tuple(
+            ToolSchema(tool.name, tool.description, tool.parameters) for _, tool in sorted(self._tools.items())
+        )
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None (then the call's outcome is `unknown_tool`)."""
@@ -29,10 +32,7 @@ class Registry:
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """The tools as the model is told of them, sorted by name (format reference 7.3)."""
-        return tuple(
-            ToolSchema(tool.name, tool.description, tool.parameters)
-            for _, tool in sorted(self._tools.items())
-        )
+        return self._schemas
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())

@@ -68,6 +68,7 @@ class Echo:
         self.connection: Connection
         self.writer: Writer
         self.stopped = asyncio.Event()
+        self.sleepless_calls = 0
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -119,6 +120,7 @@ class Echo:
 
     async def sleepless(self, params: Raw, context: RequestContext) -> Done:
         """Refuses to end, whatever happens."""
+        self.sleepless_calls += 1
         self.connection.notify(encode_notification("hanging", Done()))
         while True:
             try:
@@ -132,6 +134,8 @@ class Echo:
     async def shut_down(self) -> None:
         self.stopped.set()
         scream()
+        if self.sleepless_calls:
+            self.connection.notify(encode_notification("shutting down", Done()))
 
 
 async def serve(stdio: Stdio, grace: float) -> Ending:
