@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -73,7 +73,7 @@ class Agent:
         self._settings = settings
         self._tasks = tasks
         self._manager: SessionManager | None = None
-        self._provider: Provider | None = None
+        self._model: Model | None = None
         self._store: Store | None = None
 
     def load(self) -> Mapping[str, Handler]:
@@ -89,9 +89,9 @@ class Agent:
         settings = self._settings
         registry = Registry(default_tools())
         self._store = store = make_store(settings)
-        self._provider, effects = make_model(settings)
+        self._model = model = make_model(settings)
         services = Services(
-            store=store, provider=self._provider, registry=registry, effects=effects,
+            store=store, provider=model.provider, registry=registry, effects=model.effects,
             ids=make_ids(settings, store), clock=SystemClock(), home=str(Path.home()),
             mode=Mode(settings.permission_mode), max_depth=settings.subagent_max_depth, next_root=_counter(),
             spawn=self._spawn, warn=_log.warning,
@@ -112,8 +112,8 @@ class Agent:
     async def aclose(self) -> None:
         """End the sessions, then whatever they used."""
         await self.end_sessions()
-        if self._provider is not None:
-            await self._provider.aclose()
+        if self._model is not None:
+            await self._model.aclose()
         if self._store is not None:
             await self._store.aclose()
 
@@ -151,20 +151,29 @@ def make_ids(settings: Settings, store: Store) -> IdSource:
     return SequentialIds(store.exists) if settings.ids == "sequential" else RandomIds()
 
 
-def make_model(settings: Settings) -> tuple[Provider, Effects]:
-    """Who answers model calls, and where tool results come from."""
+class Model(NamedTuple):
+    """Who answers model calls, where tool results come from, and how to end both."""
+
+    provider: Provider
+    effects: Effects
+    aclose: Callable[[], Coroutine[Any, Any, None]]
+
+
+def make_model(settings: Settings) -> Model:
+    """The model the settings name: a recording, or none."""
     if settings.replay_dir is None:
         from acp_agent.providers.unconfigured import Unconfigured
         from acp_agent.tools.live import LiveEffects
 
-        return Unconfigured(), LiveEffects()
+        unconfigured = Unconfigured()
+        return Model(unconfigured, LiveEffects(), unconfigured.aclose)
     from replay import open_replay
 
-    replay: Any = open_replay(
+    replay = open_replay(
         settings.replay_dir, tools=settings.replay_tools, sessions=settings.replay_sessions,
         pace=str(settings.replay_pace), receipt=settings.replay_receipt, log=_log.error,
     )  # fmt: skip
-    return replay.provider, replay.effects
+    return Model(replay.provider, replay.effects, replay.aclose)
 
 
 def explain(directory: Path, as_json: bool) -> int:

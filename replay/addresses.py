@@ -47,12 +47,15 @@ def address(path: Path) -> str:
 
 
 def place(recordings: Sequence[Recording], findings: Findings) -> list[Placed]:
-    """Every recorded session with its address: roots in the order of their first model call, then children."""
+    """Every recorded session with its address: roots in the order of their first model call, each followed by
+    its descendants.
+    """
     roots = root_order([recording for recording in recordings if not recording.delegated])
     children = sorted((recording for recording in recordings if recording.delegated), key=_creation)
     families = _families(recordings, children, findings)
-    placed = [Placed(root, root, ()) for root in roots]
+    placed: list[Placed] = []
     for root in roots:
+        placed.append(Placed(root, root, ()))
         placed += _descend(root, root, (), families, findings)
     reached = {id(one.recording) for one in placed}
     for child in children:

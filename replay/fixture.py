@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, compress, count
 from operator import attrgetter
@@ -203,7 +202,6 @@ class _Body:
         self._header = header
         self._findings = findings
         self._rows: list[AnyRow] = []
-        self._starts: list[int] = []
         self._count = 0
         self._lines: list[int] | None = None
         self._complete: bool | None = None
@@ -238,7 +236,7 @@ class _Body:
 
     def _read_lines(self, body: bytes) -> bool:
         """Line by line: keeps line numbers, and tells `findings` what is wrong with which."""
-        self._rows, self._starts, self._count, self._lines, self._complete = [], [], 0, [], None
+        self._rows, self._count, self._lines, self._complete = [], 0, [], None
         lines = body.split(b"\n")
         for number, line in enumerate(lines, self._first):
             if not line.strip():
@@ -269,17 +267,16 @@ class _Body:
         members = member_counts(packed)
         if members is None:
             return False
-        lengths = [1] * len(rows)
-        for at, length in zip(compress(count(), is_packed), members, strict=True):
-            lengths[at] = length
-        starts = list(accumulate(lengths, initial=self._count))
-        self._count = starts.pop()
-        fits = bare or self._fits(rows, starts)
-        if fits:
-            self._complete = self._complete is True
-            self._rows += rows
-            self._starts += starts
-        return fits
+        first, self._count = self._count, self._count + len(rows) - len(packed) + sum(members)
+        if not bare:
+            lengths = [1] * len(rows)
+            for at, length in zip(compress(count(), is_packed), members, strict=True):
+                lengths[at] = length
+            if not self._fits(rows, list(accumulate(lengths[:-1], initial=first))):
+                return False
+        self._complete = self._complete is True
+        self._rows += rows
+        return True
 
     def _fits(self, rows: Sequence[AnyRow], starts: Sequence[int]) -> bool:
         """Whether the rows carry the right numbers, or, in a projected log, none."""
@@ -305,11 +302,16 @@ class _Body:
         seed = self._header.seed_length
         if seed is UNSET or seed == 0:
             return 0
-        at = bisect_left(self._starts, seed)
+        at, start = 0, 0
+        for row in self._rows:
+            if start >= seed:
+                break
+            start += len(row.data.texts) if isinstance(row, Delta) else 1
+            at += 1
         message = ""
         if seed > self._count:
             message = f"seedLength is {seed}, but the log holds only {self._count} events"
-        elif self._starts[at : at + 1] != [seed] or not _ends_seed(self._rows, at):
+        elif start != seed or not _ends_seed(self._rows, at):
             message = (f"seedLength is {seed}, but of the log's {self._count} events number {seed - 1} is not a"
                        f" turn/end followed by a session/end-seed")
         if message:

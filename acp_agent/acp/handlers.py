@@ -85,6 +85,8 @@ class Handlers:
         params = _decode(raw, PromptParams)
         session = self._manager.get(params.session_id)
         admitted = session.admit(prompt_text(params.prompt))
+        admitted.answered = anyio.Event()
+        context.after_reply(admitted.answered.set)
         context.on_cancel(lambda: session.cancel_prompt(admitted))
         await admitted.done.wait()
         return PromptResult(stop_reason(admitted))

@@ -80,7 +80,10 @@ class Place(Struct, frozen=True):
 
 
 class QueuedPrompt:
-    """A prompt from its admission to its outcome. One of `outcome` and `error` is set when `done` is."""
+    """A prompt from its admission to its outcome. One of `outcome` and `error` is set when `done` is.
+
+    The session's next turn begins when `answered`, where there is one, is set too.
+    """
 
     def __init__(self, message: UserMessage, preface: Sequence[Body]) -> None:
         self.message = message
@@ -88,6 +91,7 @@ class QueuedPrompt:
         self.done = anyio.Event()
         self.outcome: TurnOutcome | None = None
         self.error: AgentError | None = None
+        self.answered: anyio.Event | None = None
 
     def settle(self, outcome: TurnOutcome | None = None, error: AgentError | None = None) -> None:
         """Set what came of it."""
@@ -148,6 +152,8 @@ class Session:
             while self._queue:
                 self._current = self._queue.popleft()
                 await self._run(self._current)
+                if self._current.answered is not None:
+                    await self._current.answered.wait()
         finally:
             self._current, self._working = None, False
             self._idle.set()
