@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import AGENT, AgentProcess
+from tests.support.history_laws import check_history
 from tests.support.log_laws import check_store_laws
 
 
@@ -68,6 +69,8 @@ class Workbench:
             self.abandon()
         if self.unlawful_logs is None:
             problems = check_store_laws(self.store, closed=self.open_turns is None)
+            if self.open_turns is None and all(agent.unlawful is None for agent in self.agents):
+                problems += check_history([agent.transcript for agent in self.agents], self.store)
             assert not problems, "unlawful logs:\n  " + "\n  ".join(problems)
 
     def abandon(self) -> None:

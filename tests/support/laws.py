@@ -176,5 +176,5 @@ def parse_line(raw: bytes) -> Any:
     """A line's JSON, or None where it is none."""
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -68,6 +68,8 @@ class SessionLaws:
     def __init__(self, cancel_limit: float) -> None:
         self._limit = cancel_limit
         self._sessions: dict[str, _Session] = {}
+        self._early: dict[str, _Session] = {}
+        """Sessions whose id the client used before it was told of it: a script can, where ids are predictable."""
         self._gone: set[str] = set()
         self._asked: dict[str, tuple[str, Any]] = {}
         self._questions: dict[str, _Question] = {}
@@ -92,7 +94,8 @@ class SessionLaws:
             if method == "session/load" and isinstance(params.get("sessionId"), str):
                 self._before_load[key] = session
                 self._sessions[params["sessionId"]] = _Session(loading=True)
-            elif method == "session/prompt" and session is not None:
+            elif method == "session/prompt" and isinstance(params.get("sessionId"), str):
+                session = session or self._early.setdefault(params["sessionId"], _Session())
                 session.prompts.append(_Prompt(key, self._clock))
         elif method == "session/cancel" and session is not None:
             session.cancel_sent = self._clock
@@ -103,10 +106,15 @@ class SessionLaws:
                 prompt.interrupted = True
 
     def _session(self, session_id: Any) -> _Session | None:
-        return self._sessions.get(session_id) if isinstance(session_id, str) else None
+        if not isinstance(session_id, str):
+            return None
+        return self._sessions.get(session_id) or self._early.get(session_id)
+
+    def _all(self) -> list[_Session]:
+        return [*self._sessions.values(), *self._early.values()]
 
     def _open_prompts(self, key: str) -> Iterator[_Prompt]:
-        for session in self._sessions.values():
+        for session in self._all():
             yield from (prompt for prompt in session.prompts if prompt.key == key)
 
     def _answered_question(self, frame: Frame) -> None:
@@ -142,7 +150,8 @@ class SessionLaws:
         if method in ("session/new", "session/fork") and result is not None:
             if result["sessionId"] in self._sessions or result["sessionId"] in self._gone:
                 yield f"digest 32: the session id {result['sessionId']!r} was given out twice"
-            self._sessions[result["sessionId"]] = _Session(_modes(result))
+            session = self._sessions[result["sessionId"]] = self._early.pop(result["sessionId"], _Session())
+            session.modes = _modes(result)
         elif method in ("session/load", "session/resume") and result is not None:
             session = self._sessions.setdefault(params["sessionId"], _Session())
             session.loading, session.modes = False, _modes(result)
@@ -160,7 +169,7 @@ class SessionLaws:
             self._sessions[session_id] = before
 
     def _prompt_ended(self, frame: Frame, key: str, at: float) -> Iterator[str]:
-        for session in self._sessions.values():
+        for session in self._all():
             for place, prompt in enumerate(session.prompts):
                 if prompt.key == key:
                     del session.prompts[place]

@@ -17,7 +17,7 @@ from acp_agent.session.manager import RootViewMaker, SessionManager
 from acp_agent.session.session import Place, QueuedPrompt, Services, Session
 from acp_agent.stores.base import Store, StoredLog
 from acp_agent.stores.jsonl import JsonlStore, read_log
-from acp_agent.tools.base import Effects, Tool
+from acp_agent.tools.base import CallKey, Effects, Outcome, RecordedCall, Tool
 from acp_agent.tools.live import LiveEffects
 from acp_agent.tools.permission import Mode
 from acp_agent.tools.registry import Registry
@@ -118,10 +118,34 @@ class World:
                 return path
         raise AssertionError(f"{session} is not stored")
 
+    def children(self) -> list[StoredLog]:
+        """The stored children of all sessions, in the order of their files' numbers."""
+        paths = sorted(self.logs.rglob("session.*.jsonl"), key=lambda path: (len(path.name), path))
+        return [read_log(path)[0] for path in paths]
+
     def stored(self, session: str | Session) -> StoredLog:
         """A session as its file holds it."""
         name = session.place.session if isinstance(session, Session) else SessionId(session)
         return read_log(self.path(name))[0]
+
+
+class RecordedEffects:
+    """Serves recorded outcomes by call id; remembers which live ones it was told of."""
+
+    def __init__(self, **outcomes: RecordedCall | Exception) -> None:
+        self._outcomes = outcomes
+        self.asked: list[CallKey] = []
+        self.observed: list[tuple[str, Outcome]] = []
+
+    def recorded(self, key: CallKey) -> RecordedCall | None:
+        self.asked.append(key)
+        found = self._outcomes.get(key.call_id)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def observe(self, key: CallKey, outcome: Outcome) -> None:
+        self.observed.append((key.call_id, outcome))
 
 
 def shape(events: Sequence[Event]) -> list[str]:

@@ -79,6 +79,14 @@ def test_an_aborted_call_made_a_child_only_if_no_other_call_accounts_for_it(tmp_
     assert places(tmp_path)["session.3.jsonl"] == "root > aborted"
 
 
+def test_a_refused_call_is_not_taken_for_an_aborted_one(tmp_path: Path) -> None:
+    log = Log("root").begin(1).delegate(1, 1, "refused", "task", result="Error: no", is_error=True)
+    log.delegate(1, 1, "aborted", "task", result="Error: a", is_error=True, code="ABORTED").end(1, "aborted")
+    log.write(tmp_path)
+    answers("child", "x", parent="root", task="task").write(tmp_path, "session.1.jsonl")
+    assert places(tmp_path)["session.1.jsonl"] == "root > aborted"
+
+
 def test_an_index_tells_calls_with_one_id_apart(tmp_path: Path) -> None:
     log = Log("root")
     for turn, task in enumerate(("one", "two", "three"), 1):

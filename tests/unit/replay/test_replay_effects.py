@@ -212,6 +212,13 @@ def test_another_error_flag_or_an_unrecorded_call_is_drift(tmp_path: Path, call_
     assert replay.lanes.primary.drift is not None
 
 
+def test_a_live_result_that_cannot_be_compared_is_logged_and_does_no_harm(tmp_path: Path) -> None:
+    said: list[str] = []
+    live(tmp_path, said).effects.observe(key("c", session="stranger"), Outcome.text("x"))
+    assert said == ["a live tool result cannot be compared with the recording: session stranger has called no"
+                    " model yet, so no recording is bound to it"]
+
+
 # ---------------------------------------------------------------- paths
 
 

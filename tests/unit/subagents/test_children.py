@@ -22,7 +22,6 @@ from acp_agent.session.events import (
     ToolResult,
     UserMessage,
 )
-from acp_agent.stores.base import StoredLog
 from acp_agent.tools.permission import Mode
 from acp_agent.tools.subagent import Subagent, SubagentFork
 from tests.support.fakes import (
@@ -54,18 +53,6 @@ def family(tmp_path: Path, provider: ScriptedProvider, *tools: Any, **more: Any)
     return World(tmp_path, provider, Subagent(), SubagentFork(), *tools, **more)
 
 
-def children(world: World) -> list[StoredLog]:
-    """The stored children, in the order of their files."""
-    logs = [world.stored(path_id) for path_id in sorted(ids_of(world))]
-    return [log for log in logs if log.header.parent_session is not UNSET]
-
-
-def ids_of(world: World) -> list[str]:
-    from acp_agent.stores.jsonl import read_log
-
-    return [read_log(path)[0].header.id for path in world.logs.rglob("*.jsonl")]
-
-
 def told(world: World) -> list[tuple[str, bool]]:
     """Text and failure of each result in the first root session."""
     blocks = [result.message.content[0] for result in bodies(world.view.events, ToolResult)]
@@ -78,7 +65,7 @@ async def test_a_spawned_child_begins_with_nothing(tmp_path: Path) -> None:
         session = world.session()
         await world.prompt(session)
         assert await world.prompt(session) == Completed()
-        (child,) = children(world)
+        (child,) = world.children()
         header = child.header
         assert header == SessionHeader(
             id=header.id, created_at=header.created_at, cwd=str(world.cwd), parent_session=session.place.session,
@@ -99,16 +86,18 @@ async def test_a_forked_child_begins_with_the_parents_ended_turns(tmp_path: Path
         session = world.session()
         await world.prompt(session, "remember 7")
         cut = len(world.view.events)
-        before = (await session.log.write(), world.path(session.place.session).read_bytes())[1]
+        before = world.path(session.place.session).read_bytes()
         await world.prompt(session, "delegate")
-        (child,) = children(world)
+        (child,) = world.children()
         assert child.header.seed_length == cut
         assert list(child.events[:cut]) == world.view.events[:cut]
         assert shape(child.events[cut:]) == [
             "session/end-seed", "session/config", "turn/start", "subagent/descriptor", "step/start",
-            "user/message", "request/header", "request/sent", "chunks", "assistant/message", "step/end", "turn/end"]
-        assert [header.reason for header in bodies(child.events[cut:], RequestHeader)] == ["resume"]
-        assert bodies(child.events[cut:], SubagentDescriptor) == [SubagentDescriptor(2, "one-shot", "fork", "a job")]
+            "user/message", "request/header", "request/sent", "chunks", "assistant/message", "step/end",
+            "turn/end"]
+        own = child.events[cut:]
+        assert [header.reason for header in bodies(own, RequestHeader)] == ["resume"]
+        assert bodies(own, SubagentDescriptor) == [SubagentDescriptor(2, "one-shot", "fork", "a job")]
         assert world.path(session.place.session).read_bytes().startswith(before)
 
 
@@ -137,8 +126,8 @@ async def test_a_childs_requests_count_from_zero_and_carry_its_address(tmp_path:
         assert [(one.path, one.ordinal, one.root) for one in callers] == [
             ((Hop(CallId("call-1"), 0),), 0, session.place.session),
             ((Hop(CallId("call-1"), 0),), 1, session.place.session)]
-        (child,) = children(world)
-        own = bodies(child.events[child.header.seed_length :], RequestSent)  # type: ignore[misc]  # it has one
+        (child,) = world.children()
+        own = bodies(child.events, RequestSent)[1:]
         assert [(sent.ordinal, sent.root) for sent in own] == [(0, UNSET), (1, UNSET)]
         assert [sent.ordinal for sent in bodies(world.view.events, RequestSent)] == [0, 1, 2]
 
@@ -147,7 +136,7 @@ async def test_a_fork_in_the_first_turn_has_nothing_to_inherit(tmp_path: Path) -
     provider = ScriptedProvider(fork("call-1"), says("done"), children={"call-1": [says("42")]})
     async with family(tmp_path, provider) as world:
         await world.prompt(world.session())
-        (child,) = children(world)
+        (child,) = world.children()
         assert child.header.seed_length is UNSET
         assert shape(child.events)[:2] == ["session/config", "turn/start"]
         assert bodies(child.events, SubagentDescriptor) == [SubagentDescriptor(2, "one-shot", "fork", "a job")]
@@ -159,7 +148,7 @@ async def test_a_child_works_in_the_parents_mode(tmp_path: Path) -> None:
         session = world.session()
         session.set_mode(Mode.READ_ONLY)
         await world.prompt(session)
-        (child,) = children(world)
+        (child,) = world.children()
         assert bodies(child.events, SessionConfig) == [SessionConfig(mode="read-only")]
 
 
@@ -167,7 +156,7 @@ async def test_a_child_without_a_description_has_no_label(tmp_path: Path) -> Non
     provider = ScriptedProvider(spawn("call-1", description=""), says("done"), children={"call-1": [says("42")]})
     async with family(tmp_path, provider) as world:
         await world.prompt(world.session())
-        (child,) = children(world)
+        (child,) = world.children()
         assert bodies(child.events, SubagentDescriptor) == [SubagentDescriptor(2, "one-shot", "spawn")]
 
 
@@ -176,9 +165,9 @@ async def test_beyond_the_depth_limit_no_child_is_made(tmp_path: Path) -> None:
         "a": [spawn("b"), says("child")], "a/b": [spawn("c"), says("grandchild")]})
     async with family(tmp_path, provider, max_depth=2) as world:
         await world.prompt(world.session())
-        depths = sorted(log.header.delegation_depth for log in children(world))
+        depths = sorted(log.header.delegation_depth for log in world.children())
         assert depths == [1, 2]
-        deepest = next(log for log in children(world) if log.header.delegation_depth == 2)
+        deepest = next(log for log in world.children() if log.header.delegation_depth == 2)
         (result,) = bodies(deepest.events, ToolResult)
         assert result.message.content[0].content[0].text == "Error: subagent depth 3 exceeds maxDepth 2"
         assert told(world) == [("child", False)]
@@ -190,7 +179,7 @@ async def test_a_child_of_a_child_names_its_own_parent_and_stands_in_the_roots_d
     async with family(tmp_path, provider) as world:
         session = world.session()
         await world.prompt(session)
-        child, grandchild = children(world)
+        child, grandchild = world.children()
         assert child.header.parent_session == session.place.session
         assert grandchild.header.parent_session == child.header.id
         root = world.path(session.place.session)
@@ -234,7 +223,7 @@ async def test_a_failed_child_does_not_fail_its_parent_and_ends_its_own_log(tmp_
     provider = ScriptedProvider(spawn("a"), says("done"), children={"a": [fails("AUTH", "no")]})
     async with family(tmp_path, provider) as world:
         assert await world.prompt(world.session()) == Completed()
-        (child,) = children(world)
+        (child,) = world.children()
         assert isinstance(child.events[-1].body.reason, Failed)  # type: ignore[union-attr]  # a turn/end
         assert own_shape(child.events, 1)[-2:] == ["step/end", "turn/end"]
 
@@ -251,4 +240,4 @@ async def test_a_call_that_makes_no_child_leaves_no_log(
     async with family(tmp_path, provider) as world:
         await world.prompt(world.session())
         assert told(world)[0][0].startswith(text)
-        assert children(world) == []
+        assert world.children() == []

@@ -1,0 +1,233 @@
+"""One projection for live updates and for history: what streamed is what a load would show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from acp_agent.acp.projection import Projection, raw_json, thought_id
+from acp_agent.acp.schema import (
+    AgentChunk,
+    CurrentMode,
+    Plan,
+    PlanEntry,
+    SessionInfo,
+    TextContent,
+    ThoughtChunk,
+    ToolCallStart,
+    ToolCallUpdate,
+    Update,
+    UserChunk,
+)
+from acp_agent.ids import CallId, MessageId
+from acp_agent.session import codec
+from acp_agent.session.events import (
+    AssistantChunk,
+    AssistantContent,
+    AssistantMessage,
+    Body,
+    Event,
+    Finish,
+    MessageDigests,
+    RequestParts,
+    RequestSent,
+    SessionConfig,
+    SessionTitle,
+    Source,
+    TextBlock,
+    TextDelta,
+    TitleSource,
+    Todo,
+    TodoWrite,
+    ToolCallBlock,
+    ToolContent,
+    ToolResult,
+    ToolResultBlock,
+    UserMessage,
+)
+from acp_agent.tools.base import Diff
+from acp_agent.tools.registry import Registry, default_tools
+from tests.support.fakes import FakeTool, ScriptedProvider, asks, call, finish, says, text_chunks, thought_chunks
+from tests.support.world import World
+
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded"
+LOGS = sorted(RECORDED.glob("*/session*.jsonl"))
+PARTS = RequestParts("c", "s", "t", MessageDigests(0, "", []))
+CWD = Path("/w")
+
+
+def project(bodies: Iterable[Body], *tools: Any, settled: bool = False) -> list[Update]:
+    projection = Projection(Registry(tools), CWD, settled=settled)
+    return [update for seq, body in enumerate(bodies) for update in projection.updates(Event(seq, 0, body))]
+
+
+def joined(updates: Sequence[Update]) -> list[Any]:
+    """Updates with the chunks of one message put together, prompts left out: live, a client knows those."""
+    found: list[Any] = []
+    places: dict[str, int] = {}
+    for update in updates:
+        if isinstance(update, UserChunk):
+            continue
+        if not isinstance(update, AgentChunk | ThoughtChunk):
+            found.append(msgspec.json.encode(update))
+            continue
+        at = places.setdefault(update.message_id, len(found))
+        if at == len(found):
+            found.append([type(update).__name__, update.message_id, ""])
+        found[at][2] += update.content.text
+    return found
+
+
+def with_requests(events: Iterable[Event]) -> list[Body]:
+    """A foreign log's events, with the request/sent of ours that names each answer."""
+    bodies = [event.body for event in events if isinstance(event.body, Body)]
+    answers = iter([body.message.id for body in bodies if isinstance(body, AssistantMessage)])
+    with_sent: list[Body] = []
+    fresh = True
+    for body in bodies:
+        if isinstance(body, AssistantChunk) and fresh:
+            with_sent.append(RequestSent(1, 1, "main", 0, next(answers, MessageId("none")), PARTS))
+            fresh = False
+        fresh = fresh or isinstance(body, AssistantMessage)
+        with_sent.append(body)
+    return with_sent
+
+
+def failed(events: Iterable[Event]) -> bool:
+    chunks = [event.body.chunk for event in events if isinstance(event.body, AssistantChunk)]
+    return any(isinstance(chunk, Finish) and chunk.reason.kind == "error" for chunk in chunks)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=[f"{path.parent.name}/{path.name}" for path in LOGS])
+def test_a_recording_shows_the_same_live_and_on_load(path: Path) -> None:
+    reader = codec.Reader(str(path))
+    events = [event for line in codec.split_lines(path.read_bytes())[0][1:] for event in reader.read(line)]
+    bodies = with_requests(events)
+    live, loaded = project(bodies, *default_tools()), project(bodies, *default_tools(), settled=True)
+    assert joined(live) == joined(loaded) or failed(events)
+    assert len([update for update in loaded if isinstance(update, UserChunk)]) == sum(
+        isinstance(event.body, UserMessage) and event.body.source.kind == "user" for event in events)
+
+
+@pytest.mark.anyio
+async def test_a_session_of_ours_shows_the_same_live_and_on_load(tmp_path: Path) -> None:
+    mixed = [*thought_chunks("let ", "me"), *text_chunks("I'll ", "look", index=1)]
+    provider = ScriptedProvider(
+        [[*mixed, *asks(call("c", "peek"), call("d", "peek"))[0][:0], finish("stop")]],  # type: ignore[index]  # a list
+        asks(call("c", "peek"), call("d", "teleport")), asks(call("c", "peek")), says("do", "ne"))
+    async with World(tmp_path, provider, FakeTool("peek", parallel=True)) as world:
+        session = world.session()
+        await world.prompt(session, "one")
+        await world.prompt(session, "two")
+        bodies = [event.body for event in world.view.events if isinstance(event.body, Body)]
+        await session.aclose()
+        stored = [event.body for event in world.stored(session).events if isinstance(event.body, Body)]
+    live, loaded = project(bodies, FakeTool("peek")), project(stored, FakeTool("peek"), settled=True)
+    assert joined(live) == joined(loaded)
+    ids = [update.tool_call_id for update in live if isinstance(update, ToolCallStart)]
+    assert ids == ["c", "d", "c#2"]
+
+
+# ---------------------------------------------------------------- single events
+
+
+def sent(message: str) -> RequestSent:
+    return RequestSent(1, 1, "main", 0, MessageId(message), PARTS)
+
+
+def answer(message: str, *blocks: Any) -> AssistantMessage:
+    return AssistantMessage(1, 1, AssistantContent("assistant", blocks, Source("model"), MessageId(message)))
+
+
+def result(call_id: str, text: str = "ok", *, is_error: bool = False) -> ToolResult:
+    block = ToolResultBlock(CallId(call_id), (TextBlock(text),), is_error)
+    return ToolResult(1, 1, ToolContent(Source("tool"), (block,), "user", MessageId("r")))
+
+
+def test_chunks_carry_the_id_of_the_request_they_answer() -> None:
+    bodies: list[Body] = [sent("m1"), *(AssistantChunk(1, 1, chunk) for chunk in thought_chunks("hm")),
+                          AssistantChunk(1, 1, TextDelta(1, "hi")), sent("m2"),
+                          AssistantChunk(1, 2, TextDelta(0, "again"))]
+    assert project(bodies) == [ThoughtChunk(TextContent("hm"), thought_id(MessageId("m1"))),
+                               AgentChunk(TextContent("hi"), MessageId("m1")),
+                               AgentChunk(TextContent("again"), MessageId("m2"))]
+    assert thought_id(MessageId("m1")) != "m1"
+
+
+def test_prompts_are_shown_in_history_only_and_only_the_users_own() -> None:
+    prompt = UserMessage((TextBlock("hi"),), Source("user"), "user", MessageId("u"))
+    note = UserMessage((TextBlock("note"),), Source("plugin", plugin="p"), "user", MessageId("n"))
+    assert project([prompt, note]) == []
+    assert project([prompt, note], settled=True) == [UserChunk(TextContent("hi"), MessageId("u"))]
+
+
+def test_plan_title_and_mode_are_shown_whole() -> None:
+    bodies: list[Body] = [TodoWrite((Todo("x", "in_progress"),)), SessionConfig(mode="ask"), SessionConfig(),
+                          SessionTitle("t", [0], TitleSource("fallback"))]
+    assert project(bodies) == project(bodies, settled=True) == [
+        Plan((PlanEntry("x", "medium", "in_progress"),)), CurrentMode("ask"), SessionInfo("t")]
+
+
+def test_a_call_is_announced_with_its_message_and_finished_with_its_result() -> None:
+    tool = FakeTool("peek", diffs=(Diff("/w/x", "new", None),))
+    start, end = project([answer("m", call("c", "peek", a=1)), result("c")], tool)
+    assert isinstance(start, ToolCallStart)
+    assert isinstance(end, ToolCallUpdate)
+    assert (start.tool_call_id, start.title, start.name, start.kind, start.status) == (
+        "c", "peek something", "peek", "other", "pending")
+    assert msgspec.json.encode(start.raw_input) == b'{"a":1}'
+    assert (end.tool_call_id, end.status, end.title) == ("c", "completed", UNSET)
+    assert msgspec.json.decode(msgspec.json.encode(end))["content"] == [
+        {"type": "diff", "path": "/w/x", "oldText": None, "newText": "new"},
+        {"type": "content", "content": {"type": "text", "text": "presented"}}]
+    assert end.raw_output == {"text": "ok", "isError": False}
+
+
+def test_a_failed_call_shows_the_error_text_itself() -> None:
+    _, end = project([answer("m", call("c", "peek")), result("c", "Error: no", is_error=True)], FakeTool("peek"))
+    assert isinstance(end, ToolCallUpdate)
+    assert end.status == "failed"
+    assert msgspec.json.decode(msgspec.json.encode(end))["content"][0]["content"]["text"] == "Error: no"
+
+
+@pytest.mark.parametrize("block", [call("c", "teleport"), ToolCallBlock(CallId("c"), "peek", "{nonsense")])
+def test_a_call_that_cannot_be_understood_is_shown_by_its_name(block: ToolCallBlock) -> None:
+    start, end = project([answer("m", block), result("c", "Error: no", is_error=True)], FakeTool("peek"))
+    assert isinstance(start, ToolCallStart)
+    assert (start.title, start.kind) == (block.name, "other")
+    assert isinstance(end, ToolCallUpdate)
+    assert end.status == "failed"
+
+
+def test_a_call_id_used_again_gets_a_wire_id_of_its_own() -> None:
+    bodies = [body for _ in range(3) for body in (answer("m", call("c", "peek")), result("c"))]
+    updates = project(bodies, FakeTool("peek"))
+    assert [update.tool_call_id for update in updates if isinstance(update, ToolCallStart | ToolCallUpdate)] == [
+        "c", "c", "c#2", "c#2", "c#3", "c#3"]
+
+
+def test_results_belong_to_calls_by_position_even_with_equal_ids() -> None:
+    bodies: list[Body] = [answer("m", call("c", "peek"), call("c", "peek")), result("c", "one"), result("c", "two")]
+    ends = [update for update in project(bodies, FakeTool("peek")) if isinstance(update, ToolCallUpdate)]
+    assert [(end.tool_call_id, end.raw_output["text"]) for end in ends] == [("c", "one"), ("c#2", "two")]
+
+
+@given(st.lists(st.sampled_from(["c", "d", "", "c-2"]), max_size=12))
+def test_wire_ids_are_unique_in_the_session(call_ids: list[str]) -> None:
+    bodies = [answer("m", call(call_id, "peek")) for call_id in call_ids]
+    ids = [update.tool_call_id for update in project(bodies, FakeTool("peek")) if isinstance(update, ToolCallStart)]
+    assert len(ids) == len(set(ids)) == len(call_ids)
+
+
+@pytest.mark.parametrize(("arguments", "json"), [
+    ("", b"{}"), ("  ", b"{}"), ('{"a": 1}', b'{"a": 1}'), ("[1]", b"[1]"), ("{nonsense", b'"{nonsense"'),
+])
+def test_arguments_are_shown_as_json_where_they_are_json(arguments: str, json: bytes) -> None:
+    assert msgspec.json.encode(raw_json(arguments)) == json
