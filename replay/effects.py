@@ -165,11 +165,11 @@ class ReplayEffects:
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Compare a live result with the recorded one; the first difference of a lane is reported."""
-        lane = self._replay.lanes.of(key.session)
         try:
+            lane = self._replay.lanes.of(key.session)
             found = self._find(lane, key)
         except RecordingError as error:
-            self._replay.log(error.message)
+            self._replay.log(f"a live tool result cannot be compared with the recording: {error.message}")
             return
         live = _comparable(outcome, [key.cwd, os.path.realpath(key.cwd)])
         if found is None or found.outcome is None:

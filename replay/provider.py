@@ -55,6 +55,7 @@ class ReplayProvider:
         self._anonymous: dict[str, int] = {}
         """How many calls of each purpose were made without a session."""
         self._configs: dict[int, ModelConfig] = {}
+        self._policy: RetryPolicy | None = None
 
     def prepare(self, caller: Caller) -> Prepared:
         """Bind the caller to its lane and find its call. Loads the recording on first use.
@@ -98,11 +99,11 @@ class ReplayProvider:
     @property
     def retry_policy(self) -> RetryPolicy:
         """The policy the recorded retries name, else the default one."""
-        for lane in self._replay.lanes:
-            for _, row in lane.recording.own_rows():
-                if isinstance(row, RetryRow):
-                    return _policy(row.data.policy_key)
-        return RetryPolicy()
+        if self._policy is None:
+            rows = (row for lane in self._replay.lanes for _, row in lane.recording.own_rows())
+            named = (_policy(row.data.policy_key) for row in rows if isinstance(row, RetryRow))
+            self._policy = next(named, RetryPolicy())
+        return self._policy
 
     async def aclose(self) -> None:
         """Nothing is held: the receipt is written when the replay itself is closed."""
@@ -171,7 +172,7 @@ class ReplayProvider:
             if isinstance(row, RetryRow):
                 data = row.data
                 if (data.turn, data.step, data.retry) == (turn, step, retry):
-                    return data.delay_ms
+                    return round(data.delay_ms)
         return 0
 
 

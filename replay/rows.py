@@ -109,7 +109,7 @@ class RetryData(_Data, frozen=True, gc=False):
     turn: int
     step: int
     retry: int
-    delay_ms: int
+    delay_ms: float
     policy_key: str = ""
 
 

@@ -8,7 +8,9 @@ from msgspec import UNSET
 from acp_agent.ids import CallId
 from acp_agent.providers.base import Hop
 from acp_agent.session.events import (
+    ApprovalGrant,
     EndSeed,
+    Event,
     SessionConfig,
     SessionHeader,
     SpawnKey,
@@ -86,4 +88,11 @@ class InProcessDelegation:
         log.append(SessionConfig(mode=mode.value))
         child = Session(services, place, log, self._views.child(place, description), parent.grants)
         child.delegation = InProcessDelegation(services, child, self._views)
+
+        def told(event: Event) -> None:
+            child.view.event(event)
+            if isinstance(event.body, ApprovalGrant):  # "always" holds in the whole session the user sees
+                parent.log.append(event.body)
+
+        log.listen(told)
         return child
