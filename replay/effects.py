@@ -26,7 +26,9 @@ from replay.rows import (
     StepStartRow,
     ToolCallRow,
     ToolResultRow,
+    TurnEndRow,
 )
+from replay.script import HALTED
 
 if TYPE_CHECKING:
     from replay.engine import Replay
@@ -35,6 +37,9 @@ YES = frozenset({
     "approved", "allowed", "allow", "accepted", "allow_once", "allow_always", "allow-once", "allow-always",
 })  # fmt: skip
 """Recorded outcomes of an approval that let the call run."""
+
+CUT_SHORT = frozenset({"ABORTED", "TOOL_OUTCOME_UNKNOWN"})
+"""Error codes of a call that was running when its turn was cancelled or its process died (reference 3.5, 3.8)."""
 
 PREVIEW = 200
 """Characters of a text kept for the receipt."""
@@ -50,6 +55,7 @@ class Recorded(Struct):
     arguments: str | None = None
     outcome: Outcome | None = None
     approved: bool | None = None
+    held: bool = False
     line: int = 0
 
 
@@ -93,6 +99,8 @@ class _Reader:
                     self._asked[row.data.id] = row.data.call_id
                 case DecidedRow():
                     self._on_decided(row)
+                case TurnEndRow() if row.data.reason.kind in HALTED:
+                    self._hold(row.data.turn)
                 case FileSeenRow():
                     self._seen.append(Observation(row.data.path, row.data.version))
                 case _:
@@ -126,9 +134,16 @@ class _Reader:
         call.line = line
         self._seen.clear()
 
+    def _hold(self, turn: int) -> None:
+        """In a halted turn, a call that was cut short lasted until the halt: so it does in the replay."""
+        for (at, _), calls in self._steps.items():
+            for call in calls if at == turn else ():
+                error = UNSET if call.outcome is None else call.outcome.error
+                call.held = error is not UNSET and error.code in CUT_SHORT
+
     def _on_decided(self, row: DecidedRow) -> None:
         call_id = self._asked.get(row.data.id)
-        if call_id is not None:
+        if call_id is not None and row.data.outcome != "cancelled":
             self._call(self._place, call_id, bare=False).approved = row.data.outcome in YES
 
 
@@ -161,7 +176,7 @@ class ReplayEffects:
                 f"{where}: the recorded call is {found.name} {shorten(found.arguments or '')}, the live one"
                 f" {key.name} {shorten(key.arguments)}; record the session again or set ACP_REPLAY_TOOLS=live",
                 turn=key.turn, step=key.step, position=key.position)
-        return RecordedCall(_expanded(found.outcome, lane, key.cwd), found.approved)
+        return RecordedCall(_expanded(found.outcome, lane, key.cwd), found.approved, found.held)
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Compare a live result with the recorded one; the first difference of a lane is reported."""

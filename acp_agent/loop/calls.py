@@ -188,6 +188,8 @@ class CallRunner:
             await self._host.log.write()
         self._host.live.running(position)
         if recorded is not None:
+            if recorded.held:
+                await anyio.sleep_forever()
             return recorded.outcome
         outcome = await tool.run(args, self._context(position))
         self._host.effects.observe(key, outcome)

@@ -33,7 +33,8 @@ class Tokeniser:
             names.setdefault(home.rstrip("/"), "{{home}}")
         self._names = {path: name for path, name in names.items() if path}
         longest_first = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
-        self._paths = re.compile(rf"({longest_first})(?![\w.-])") if longest_first else None
+        # A full stop that ends a sentence may follow a path.
+        self._paths = re.compile(rf"({longest_first})(?!\.*[\w-])") if longest_first else None
 
     def __call__(self, text: str) -> str:
         # A search for a fixed string is far faster than any of the patterns, and most text needs none of them.

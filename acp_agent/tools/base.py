@@ -206,7 +206,11 @@ class CallKey(Struct, frozen=True):
 
 
 class RecordedCall(Struct, frozen=True):
-    """A call's recorded fate. `approved` is None where the recording holds no decision."""
+    """A call's recorded fate. `approved` is None where the recording holds no decision.
+
+    `held` says that the recorded call never came to an end of its own: it lasts until it is cancelled.
+    """
 
     outcome: Outcome
     approved: bool | None = None
+    held: bool = False

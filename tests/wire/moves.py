@@ -1,4 +1,4 @@
-"""What many wire tests begin with and look at: a started agent, an open session, its stored log."""
+"""What many wire tests begin with: a started agent, an open session, a message written by hand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from typing import Any
 
 from tests.conftest import Workbench
 from tests.support.client import AgentProcess
-from tests.support.log_laws import Log, read_log
 from tests.wire.recordings import Entry, script
-
-LIVE = {"ACP_REPLAY_TOOLS": "live"}
-"""Tools really run."""
-
-FREE = LIVE | {"ACP_PERMISSION_MODE": "full-access"}
-"""Tools really run, and nothing is asked."""
 
 
 def recording(bench: Workbench, *entries: Entry) -> Path:
@@ -34,26 +27,6 @@ def stop_reason(answer: dict[str, Any]) -> str:
     """How a prompt's response says that the turn ended."""
     reason: str = answer["result"]["stopReason"]
     return reason
-
-
-def stored(bench: Workbench, session: str) -> Log:
-    """A session as its log file holds it."""
-    for path in bench.store.rglob("*.jsonl"):
-        log = read_log(path.read_bytes().split(b"\n")[:-1])
-        if log.header["id"] == session:
-            return log
-    raise AssertionError(f"session {session} is not stored")
-
-
-def kinds(log: Log) -> list[str]:
-    """The types of a log's events."""
-    return [event["type"] for event in log.events]
-
-
-def last(log: Log, kind: str) -> dict[str, Any]:
-    """The data of a log's last event of a type."""
-    data: dict[str, Any] = [event for event in log.events if event["type"] == kind][-1]["data"]
-    return data
 
 
 # ---------------------------------------------------------------- messages written by hand

@@ -141,7 +141,9 @@ def normal_wire(process: AgentProcess, *directories: Path, since: int = 0) -> li
 
 
 def normal_logs(directory: Path, *cwds: Path) -> dict[str, list[str]]:
-    """The rows of all logs in a directory, comparable; by file name."""
+    """The rows of all logs in a directory, comparable; by file name. Which place a session had among the roots
+    of its process is left out.
+    """
     tokens = Tokens(*cwds)
     return {file.name: [tokens(_timeless(line)) for line in file.read_bytes().splitlines()]
             for file in log_files(directory)}
@@ -156,7 +158,9 @@ def _timeless(line: bytes) -> str:
     if "dt" in body:
         body["dt"] = [0] * len(body["dt"])
     if row["type"] == "replay/bound":
-        body["lane"] = "(the recorded session)"
+        body |= {"lane": "(the recorded session)", "ordinal": 0}
+    if "root" in body:
+        body["root"] = 0
     return json.dumps(row, ensure_ascii=False)
 
 

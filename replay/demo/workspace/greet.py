@@ -1,2 +1,5 @@
+"""Says hello."""
+
+
 def greet(name: str) -> str:
     return "Helo, " + name

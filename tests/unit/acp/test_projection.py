@@ -85,6 +85,12 @@ def joined(updates: Sequence[Update]) -> list[Any]:
     return found
 
 
+def failed(body: Body) -> bool:
+    """Whether a model call ends here without an answer."""
+    chunk = body.chunk if isinstance(body, AssistantChunk) else None
+    return isinstance(chunk, Finish) and chunk.reason.kind == "error"
+
+
 FAILED = MessageId("failed")
 
 
@@ -103,7 +109,7 @@ def with_requests(events: Iterable[Event]) -> list[Body]:
                 found[opened] = sent(next(answers))
             opened = None
         found.append(body)
-        if isinstance(body, AssistantChunk) and isinstance(body.chunk, Finish) and body.chunk.reason.kind == "error":
+        if failed(body):
             opened = None
     return found
 

@@ -26,6 +26,8 @@ from acp_agent.session.events import (
     ("/home/me/other", "{{home}}/other"),
     ("/home/me/w2", "{{home}}/w2"),
     ("/home/me-too", "/home/me-too"),
+    ("Look in /home/me/w.", "Look in {{cwd}}."),
+    ("/home/me/w.txt", "{{home}}/w.txt"),
     ("(/home/me)", "({{home}})"),
     ("/extra/x", "{{root:1}}/x"),
     ("id 0C1F5ef0-1234-4abc-89de-0123456789ab.", "id {{id}}."),

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from acp_agent.errors import RecordingError
 from acp_agent.loop.calls import POOL
-from acp_agent.session.events import Completed, Event, Failed, FileSeen, ToolCall, ToolResult
+from acp_agent.session.events import (
+    AbortCause,
+    Aborted,
+    Completed,
+    Event,
+    Failed,
+    FileSeen,
+    ToolCall,
+    ToolResult,
+)
 from acp_agent.tools.base import Effect, Observation, Outcome, RecordedCall, ToolContext
 from tests.support.fakes import FakeTool, ScriptedProvider, asks, call, says
 from tests.support.memory_store import MemoryStore
@@ -225,3 +234,19 @@ async def test_an_error_of_the_recording_ends_the_turn_with_history_balanced(
         assert outcome.error.message == "no result is recorded for call c1"
         assert [result.message.content[0].tool_call_id for result in bodies(world.view.events, ToolResult)] == [
             "c0", "c1", "c2"]
+
+
+async def test_a_recorded_call_that_never_ended_lasts_until_it_is_cancelled(tmp_path: Path) -> None:
+    effects = RecordedEffects(c0=RecordedCall(Outcome.failure("tool call aborted"), held=True))
+    async with World(tmp_path, ScriptedProvider(asks(call("c0", "work"))), FakeTool("work"),
+                     effects=effects) as world:
+        session = world.session()
+        prompt = session.admit("go")
+        with anyio.fail_after(10):
+            while not world.view.started:
+                await anyio.lowlevel.checkpoint()
+        await settle()
+        assert not prompt.done.is_set()
+        session.cancel()
+        assert await world.outcome(prompt) == Aborted(AbortCause("user"))
+        assert results(world.view.events) == ["Error: tool call aborted"]

@@ -95,9 +95,9 @@ def test_the_recorded_working_directory_becomes_the_live_one(tmp_path: Path, cwd
 @pytest.mark.parametrize(
     ("outcome", "approved"),
     [("approved", True), ("allow_once", True), ("allow-always", True), ("allowed", True), ("accepted", True),
-     ("rejected", False), ("cancelled", False), ("reject_once", False)],
+     ("rejected", False), ("cancelled", None), ("reject_once", False)],
 )  # fmt: skip
-def test_a_recorded_decision_comes_with_the_result(tmp_path: Path, outcome: str, approved: bool) -> None:
+def test_a_recorded_decision_comes_with_the_result(tmp_path: Path, outcome: str, approved: bool | None) -> None:
     log = Log("root").begin(1).say(1, 1, "x")
     log.add("approval/asked", id="q", toolName="bash", callId="asked", reason="r")
     log.add("approval/decided", id="q", outcome=outcome).tool(1, 1, "asked", "bash", "{}", "ran")
@@ -241,3 +241,16 @@ def test_the_root_directory_and_relative_ones_are_never_replaced() -> None:
 
 def test_the_longest_spelling_is_tokenised_first() -> None:
     assert tokenise("/private/w/a /w/b", ["/w", "/private/w/"]) == "{{cwd}}/a {{cwd}}/b"
+
+
+@pytest.mark.parametrize(("kind", "code", "held"), [
+    ("aborted", "ABORTED", True), ("interrupted", "TOOL_OUTCOME_UNKNOWN", True),
+    ("aborted", "ABORTED_BEFORE_DISPATCH", False), ("completed", "ABORTED", False),
+])  # fmt: skip
+def test_a_call_that_was_cut_short_in_a_halted_turn_is_held(tmp_path: Path, kind: str, code: str, held: bool) -> None:
+    log = Log("root").begin(1).say(1, 1, "x").called(1, 1, "asked", "bash", "{}")
+    log.result(1, 1, "asked", "Error: cut", is_error=True, code=code)
+    log.end(1, kind).write(tmp_path)
+    call = bound(tmp_path).effects.recorded(key("asked"))
+    assert call is not None
+    assert call.held is held

@@ -80,13 +80,13 @@ def read(data: bytes) -> list[Event]:
     return [event for line in lines for event in reader.read(line)]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(logs())
 def test_any_log_reads_back_equal(events: list[Event]) -> None:
     assert read(codec.pack(events)) == events
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(logs(), st.data())
 def test_packing_does_not_depend_on_when_rows_are_taken(events: list[Event], data: st.DataObject) -> None:
     packer, rows = codec.Packer(), b""
@@ -97,7 +97,7 @@ def test_packing_does_not_depend_on_when_rows_are_taken(events: list[Event], dat
     assert rows + packer.take_all() == codec.pack(events)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(logs())
 def test_runs_are_maximal_and_short_ones_stay_records(events: list[Event]) -> None:
     """Judged by the independent reader of the tests."""

@@ -118,7 +118,8 @@ async def test_a_childs_child_asks_with_its_whole_address(tmp_path: Path) -> Non
     async with household(tmp_path, client, provider, change()) as world:
         await world.prompt(world.session())
     (question,) = client.questions
-    assert (question["toolCall"]["toolCallId"], question["toolCall"]["title"]) == ("p/q/c", "inner: change something")
+    asked = question["toolCall"]
+    assert (asked["toolCallId"], asked["title"]) == ("p/q/c", "inner: change something")
 
 
 async def test_what_the_user_always_allows_the_parent_its_child_may_do(tmp_path: Path) -> None:
@@ -131,6 +132,22 @@ async def test_what_the_user_always_allows_the_parent_its_child_may_do(tmp_path:
         assert len(client.questions) == 1
         assert tool.runs == [{"n": 0}, {"n": 1}]
         assert len(bodies(world.stored(session).events, ApprovalGrant)) == 1
+
+
+async def test_what_the_user_always_allows_a_child_holds_in_the_whole_session(tmp_path: Path) -> None:
+    client, tool = FakeClient("allow-always"), change()
+    provider = ScriptedProvider(
+        asks(job("p", "outer")), asks(call("c", "change", n=1)), asks(job("r", "other")), says("done"), children={
+            "p": [asks(job("q", "inner")), says("ok")], "p/q": [asks(call("c", "change", n=0)), says("ok")],
+            "r": [asks(call("c", "change", n=2)), says("ok")]})
+    async with household(tmp_path, client, provider, tool) as world:
+        session = world.session()
+        await world.prompt(session)
+        assert len(client.questions) == 1
+        assert tool.runs == [{"n": 0}, {"n": 1}, {"n": 2}]
+        assert session.grants() == {"edit": True}
+        grant = ApprovalGrant("edit", True, "all file edits in this session")
+        assert bodies(world.stored(session).events, ApprovalGrant) == [grant]
 
 
 async def test_a_cancel_while_a_child_asks_ends_child_and_parent(tmp_path: Path) -> None:

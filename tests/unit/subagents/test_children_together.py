@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ import anyio.lowlevel
 import pytest
 
 from acp_agent.errors import StoreError
+from acp_agent.ids import SessionId
 from acp_agent.session.events import (
     AbortCause,
     Aborted,
     Completed,
+    EndSeed,
+    Event,
     SessionHeader,
     ToolError,
     ToolResult,
     TurnEnd,
 )
 from acp_agent.session.session import Session
+from acp_agent.stores.jsonl import JsonlStore
 from acp_agent.subagents.results import child_result, last_text
 from acp_agent.tools.base import Outcome
 from acp_agent.tools.subagent import Subagent, SubagentFork
@@ -189,6 +194,38 @@ async def test_two_parents_may_use_the_same_call_id(tmp_path: Path) -> None:
         parents = {log.header.parent_session for log in world.children()}
         assert parents == {first.place.session, second.place.session}
         assert {log.header.spawn.index for log in world.children()} == {0}  # type: ignore[union-attr]  # children
+
+
+class SlowFork(JsonlStore):
+    """A store whose forks wait."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.begun, self.go = anyio.Event(), anyio.Event()
+
+    async def fork(self, session_id: SessionId, source_id: SessionId, cut: int) -> Sequence[Event]:
+        self.begun.set()
+        await self.go.wait()
+        return await super().fork(session_id, source_id, cut)
+
+
+async def test_a_cancel_while_a_child_is_being_made_leaves_a_lawful_child(tmp_path: Path) -> None:
+    provider = ScriptedProvider(says("one"), asks(job("a", tool="subagent_fork")), children={"a": [says("never")]})
+    store = SlowFork(tmp_path / "logs")
+    async with family(tmp_path, provider, store=store) as world:
+        session = world.session()
+        await world.prompt(session)
+        prompt = session.admit("go")
+        with anyio.fail_after(10):
+            await store.begun.wait()
+        session.cancel()
+        store.go.set()
+        assert await world.outcome(prompt) == ABORTED
+        (child,) = world.children()
+        assert child.header.seed_length == child.events.index(next(
+            event for event in child.events if isinstance(event.body, EndSeed)))
+        assert not any(request.caller.path for request in provider.requests)
+        assert bodies(world.view.events, ToolResult)[0].error == ToolError("AbortError", "ABORTED")
 
 
 class NoChildren(MemoryStore):
