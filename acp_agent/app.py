@@ -127,6 +127,10 @@ class Client:
         """Queue one line, newline included."""
         self.connection.notify(frame)
 
+    def behind(self) -> bool:
+        """Whether so much is queued that producers have to wait."""
+        return self.connection.behind
+
     async def drained(self) -> None:
         """Wait until the client has read most of what is queued."""
         await self.connection.drain()

@@ -212,6 +212,12 @@ def refuse_unavailable(settings: Settings) -> None:
             f"ACP_SESSION_STORE: the SQLite store (sqlite:{settings.store.file}) arrives with a later version; "
             f"use jsonl:DIR", name="ACP_SESSION_STORE", value=f"sqlite:{settings.store.file}", allowed="jsonl:DIR",
         )
+    if settings.model is not None and settings.replay_dir is None:
+        model = f"{settings.model.provider}/{settings.model.model}"
+        raise SettingsError(
+            f"ACP_MODEL: live models ({model}) arrive with a later version; "
+            f"set ACP_REPLAY_DIR to replay a recording", name="ACP_MODEL", value=model, allowed="nothing yet",
+        )
 
 
 def setting_for_flag(flag: str) -> Setting:

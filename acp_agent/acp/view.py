@@ -46,6 +46,10 @@ class Client(Protocol):
         """Queue one line, newline included; does not wait."""
         ...
 
+    def behind(self) -> bool:
+        """Whether so much is queued that producers have to wait."""
+        ...
+
     async def drained(self) -> None:
         """Wait until the client has read most of what is queued."""
         ...
@@ -111,6 +115,9 @@ class ClientView:
         self.update(ToolCallUpdate(self._call(position).wire_id, status="in_progress"))
 
     def output(self, position: int, text: str) -> None:
+        """Each shows the whole output so far, so one that a slow client has no room for is left out."""
+        if self._client.behind():
+            return
         items = (ContentItem(TextContent(text)),)
         self.update(ToolCallUpdate(self._call(position).wire_id, status="in_progress", content=items))
 

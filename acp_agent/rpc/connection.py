@@ -145,6 +145,11 @@ class Connection:
         self._reader.close()
         self._writer.close()
 
+    @property
+    def behind(self) -> bool:
+        """Whether the client is so far behind with reading that `drain` would wait."""
+        return self._writer.behind
+
     async def run(self) -> Ending:
         """Serve until the connection ends, end it in order, and tell why it ended.
 

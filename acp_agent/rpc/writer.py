@@ -92,9 +92,14 @@ class Writer:
             self._busy = True
             self._pump()
 
+    @property
+    def behind(self) -> bool:
+        """Whether `drain` would wait for the client."""
+        return self.queued > HIGH_WATER
+
     async def drain(self) -> None:
         """Wait while more than 64 KiB are queued; for one turn of the loop only when the client is gone."""
-        if self.queued > HIGH_WATER:
+        if self.behind:
             await self._until(_LOW_WATER)
         elif self.broken:
             # A producer that never waits would keep the loop from ending it.

@@ -40,6 +40,9 @@ class FakeClient:
     def send(self, frame: bytes) -> None:
         self._see(frame)
 
+    def behind(self) -> bool:
+        return False
+
     async def drained(self) -> None:
         """Always."""
 

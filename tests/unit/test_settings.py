@@ -211,6 +211,12 @@ def test_sqlite_is_understood_and_refused_until_it_can_be_served() -> None:
     refuse_unavailable(settings())
 
 
+def test_a_live_model_is_refused_where_nothing_else_could_answer() -> None:
+    with pytest.raises(SettingsError, match="ACP_MODEL: live models"):
+        refuse_unavailable(settings(environ={"ACP_MODEL": "openai/gpt"}))
+    refuse_unavailable(settings(environ={"ACP_MODEL": "openai/gpt", "ACP_REPLAY_DIR": "recording"}))
+
+
 NAMES = st.text("abc_", max_size=6)
 
 

@@ -164,10 +164,10 @@ def _timeless(line: bytes) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
-def behaviour(log: Log, scrub: Callable[[str], str]) -> list[Any]:
+def behaviour(events: Iterable[Json], scrub: Callable[[str], str]) -> list[Any]:
     """What a session did, free of ids, times and this agent's own wording: prompts, answers, results, ends."""
     did: list[Any] = []
-    for event in log.events:
+    for event in events:
         kind, body = event["type"], event.get("data", {})
         if kind == "user/message" and body["source"]["kind"] == "user":
             did.append(("prompt", scrub(block_text(body["content"]))))

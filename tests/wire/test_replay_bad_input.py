@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import Workbench
+from tests.support import processes
+from tests.support.client import AGENT
 from tests.wire.recordings import Log, call, says, script, step, tool, write
 from tests.wire.runs import begin
-
-GOOD = ["A log", "of", "two turns"]
-
 
 def good() -> Log:
     """A recording without a fault."""
@@ -122,7 +122,7 @@ FAULTS = {
                        ("not a session header", "restore")),
     "an empty log": Fault(lines(), "session.jsonl:1", ("not a session header",)),
     "other files only": Fault(lines("{}", name="notes.jsonl"), "", ("no recorded session", "notes.jsonl")),
-    "a newer format": Fault(with_header(version=1), "session.jsonl", ("version 1",)),
+    "a newer format": Fault(with_header(version=1), "session.jsonl:1", ("log format 1", "upgrade")),
     "a broken line": Fault(changed(5, '{"type":"assistant/chunk","data":{"turn":1,'), "session.jsonl:5",
                            ("broken line", "restore")),
     "a line that is no event": Fault(changed(4, "[1, 2]"), "session.jsonl:4", ("broken line",)),
@@ -173,15 +173,10 @@ def test_a_recording_that_cannot_be_replayed_is_told_by_the_first_prompt_and_on_
 
 
 def test_several_faults_are_counted_and_explain_names_them_all(agent: Workbench, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    from tests.support import processes
-
     replay = write(tmp_path / "replay", Log("one").turn("A.", says("1")[:-1]), Log("two").turn("B.", says("1")[:-1]))
     process, session = begin(agent, replay)
     assert "(and 1 more: run `acp-agent explain`" in process.prompt(session, "Hello.")["error"]["message"]
-    done = subprocess.run([sys.executable, "-m", "acp_agent", "explain", str(replay)], capture_output=True,
+    done = subprocess.run([*AGENT, "explain", str(replay)], capture_output=True,
                           env=processes.clean_environment(agent.home), text=True, check=False, timeout=30)
     assert done.returncode == 1
     for file in ("session.jsonl:5", "session.1.jsonl:5"):

@@ -196,6 +196,17 @@ async def test_two_parents_may_use_the_same_call_id(tmp_path: Path) -> None:
         assert {log.header.spawn.index for log in world.children()} == {0}  # type: ignore[union-attr]  # children
 
 
+async def test_a_childs_log_is_stored_and_given_up_when_its_call_ends(tmp_path: Path) -> None:
+    store = MemoryStore()
+    provider = ScriptedProvider(asks(job("a")), says("done"), children={"a": [says("ok")]})
+    async with family(tmp_path, provider, store=store) as world:
+        session = world.session()
+        await world.prompt(session)
+        assert list(store.open) == [session.place.session]
+        (child,) = set(store.stored) - set(store.open)
+        assert shape(store.stored[child][1])[-1] == "turn/end"
+
+
 class SlowFork(JsonlStore):
     """A store whose forks wait."""
 
