@@ -19,7 +19,7 @@ from acp_agent.providers.base import Hop, Path
 from acp_agent.session.events import TextBlock, ToolContent, ToolError
 from replay.fixture import ID_TOKEN, Recording, name_order
 from replay.problems import Findings
-from replay.rows import SentRow, ToolCallRow, ToolResultRow, UserRow
+from replay.rows import ChunkRow, SentRow, ToolCallRow, ToolResultRow, UserRow
 
 T = TypeVar("T")
 
@@ -82,6 +82,8 @@ def first_root_ordinal(root: Recording) -> int | None:
     for _, row in root.own_rows():
         if isinstance(row, SentRow):
             return None if row.data.root is UNSET else row.data.root
+        if isinstance(row, ChunkRow):
+            return None  # an answer that nothing asked for: this log knows no request/sent
     return None
 
 

@@ -72,7 +72,7 @@ class Recording(Struct, frozen=True, eq=False):
 
     def own_rows(self) -> Iterator[tuple[int, AnyRow]]:
         """The rows this session wrote itself, each with its position in `rows`."""
-        return enumerate(self.rows[self.own :], self.own)
+        return enumerate(self.rows[self.own :] if self.own else self.rows, self.own)
 
 
 def load(directory: Path, findings: Findings) -> list[Recording]:

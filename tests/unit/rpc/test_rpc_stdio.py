@@ -480,6 +480,24 @@ def test_what_is_queued_in_one_turn_leaves_in_one_write(monkeypatch: pytest.Monk
     run(test)
 
 
+def test_what_is_sent_now_leaves_at_once_and_in_order() -> None:
+    async def test() -> None:
+        theirs, ours = os.pipe()
+        with writing(ours) as writer:
+            writer.send(b"one\n")
+            writer.send_now(b"two\n")
+            assert os.read(theirs, 100) == b"one\ntwo\n"
+            writer.send(b"x" * 300_000)
+            await asyncio.sleep(0)
+            writer.send_now(b"last\n")
+            sink = Sink(theirs)
+            await sink.take_until(lambda data: data.endswith(b"last\n"))
+            assert len(sink.data) == 300_005
+        os.close(theirs)
+
+    run(test)
+
+
 def test_a_regular_file_is_written_to(tmp_path: Path) -> None:
     async def test() -> None:
         with writing(os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)) as writer:
