@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec import Struct
 
 from acp_agent.acp.handshake import Handshake
+from acp_agent.errors import AgentError
 from acp_agent.rpc.connection import Connection, NotificationHandler
 from acp_agent.rpc.dispatch import Dispatcher, Handler
 from acp_agent.rpc.reader import Reader
@@ -43,11 +44,10 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=settings.log_level.upper(), format="acp-agent: %(levelname)s: %(message)s"
     )
-    asyncio.run(_serve(settings, stdio))
-    return 0
+    return asyncio.run(_serve(settings, stdio))
 
 
-async def _serve(settings: Settings, stdio: Stdio) -> None:
+async def _serve(settings: Settings, stdio: Stdio) -> int:
     async with asyncio.TaskGroup() as tasks:
         agent = Agent(settings, tasks)
         connection = Connection(
@@ -59,7 +59,7 @@ async def _serve(settings: Settings, stdio: Stdio) -> None:
         async with connection:
             with stop_on_signals(connection):
                 await connection.run()
-        await agent.aclose()
+        return await agent.aclose()
 
 
 class Agent:
@@ -75,6 +75,7 @@ class Agent:
         self._manager: SessionManager | None = None
         self._model: Model | None = None
         self._store: Store | None = None
+        self._status = 0
 
     def load(self) -> Mapping[str, Handler]:
         """Compose everything, and give the methods it serves. Blocks while it imports."""
@@ -107,15 +108,24 @@ class Agent:
     async def end_sessions(self) -> None:
         """Cancel every turn and store every session."""
         if self._manager is not None:
-            await self._manager.aclose()
+            await self._guarded(self._manager.aclose)
 
-    async def aclose(self) -> None:
-        """End the sessions, then whatever they used."""
+    async def aclose(self) -> int:
+        """End the sessions, then whatever they used; the exit status: 1 when something could not be stored."""
         await self.end_sessions()
         if self._model is not None:
-            await self._model.aclose()
+            await self._guarded(self._model.aclose)
         if self._store is not None:
-            await self._store.aclose()
+            await self._guarded(self._store.aclose)
+        return self._status
+
+    async def _guarded(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """One thing that cannot be stored must not keep the others from it."""
+        try:
+            await close()
+        except AgentError as error:
+            _log.error("%s", error.message)
+            self._status = 1
 
 
 class Client:

@@ -73,7 +73,7 @@ class Projection:
         self._registry = registry
         self.cwd = cwd
         self._settled = settled
-        self._used: dict[str, int] = {}
+        self._used: set[str] = set()
         self._results = 0
         self.message = MessageId("")
         """The id of the answer that is streaming."""
@@ -147,16 +147,20 @@ class Projection:
 
     def _wire_id(self, block: ToolCallBlock) -> WireCallId:
         """The model's id where it is new in the session; some model servers use an id again."""
-        uses = self._used[block.id] = self._used.get(block.id, 0) + 1
-        if uses == 1:
-            return WireCallId(block.id)
-        candidate = f"{block.id}#{uses}"
-        self._used[candidate] = self._used.get(candidate, 0) + 1
+        return self.claim(block.id)
+
+    def claim(self, wanted: str) -> WireCallId:
+        """An id that no call of this session was shown with: the wanted one, or that with a number."""
+        candidate, number = wanted, 1
+        while candidate in self._used:
+            number += 1
+            candidate = f"{wanted}#{number}"
+        self._used.add(candidate)
         return WireCallId(candidate)
 
     def _result(self, body: ToolResult) -> Sequence[Update]:
         """Results come in the order of their calls, so the position is counted, not looked up by id."""
-        if self._results >= len(self.calls):
+        if self._results >= len(self.calls) or not body.message.content:
             return ()
         call = self.calls[self._results]
         self._results += 1

@@ -69,7 +69,6 @@ class ClientView:
         self._window: int | None = None
         self._text_head = self._thought_head = self._text_tail = self._thought_tail = b""
         self._headed: MessageId | None = None
-        self._child_ids: dict[str, int] = {}
 
     # -- history
 
@@ -159,9 +158,7 @@ class ClientView:
 
     def child_call(self, path: str, question: Question, label: str, arguments: str) -> WireCallId:
         """Announce a child's call, which the client has not seen, so that it knows what it is asked about."""
-        wanted = f"{path}/{question.call_id}"
-        uses = self._child_ids[wanted] = self._child_ids.get(wanted, 0) + 1
-        wire_id = WireCallId(wanted if uses == 1 else f"{wanted}#{uses}")
+        wire_id = self._projection.claim(f"{path}/{question.call_id}")
         self.update(ToolCallStart(
             tool_call_id=wire_id, title=f"{label}: {question.view.title}", name=question.tool,
             kind=question.view.kind.value, status="pending", content=diff_items(question.diffs) or UNSET,

@@ -121,6 +121,8 @@ class CallRunner:
         async def work(position: int) -> None:
             await self._settle(position)
             done[position - start].set()
+            if self._broken is not None:
+                group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
             for position in range(start, min(start + POOL, end)):
@@ -129,7 +131,6 @@ class CallRunner:
             for position in range(start, end):
                 await done[position - start].wait()
                 if self._broken is not None:
-                    group.cancel_scope.cancel()
                     break
                 self._commit(position)
                 if position + POOL < end:
@@ -209,10 +210,10 @@ class CallRunner:
             return None
         block = self._blocks[position]
         approval = self._host.ids.token()
-        self._host.log.append(ApprovalAsked(approval, block.name, block.id, verdict.reason))
         diffs = () if recorded is not None else tool.preview(args, self._context(position))
         question = Question(position, block.id, block.name, args, tool.announce(args, self._host.cwd), diffs,
                             verdict.covers)
+        self._host.log.append(ApprovalAsked(approval, block.name, block.id, verdict.reason))
         decided = "cancelled"
         try:
             answer = await self._host.ask(question)

@@ -96,7 +96,7 @@ class Turn:
         outcome: TurnOutcome = Aborted(self._cause)
         with self._scope:
             outcome = await self._steps()
-        if self._scope.cancelled_caught:
+        if self._scope.cancel_called:  # a cancel that came too late to stop anything still wins (reference 3.7)
             outcome = Aborted(self._cause)
         if self._log.state.open_step:
             self._log.append(StepEnd(self._number, self._step))
@@ -121,6 +121,9 @@ class Turn:
                 self._log.append(StepEnd(self._number, self._step))
         except AgentError as error:
             return Failed(_failure(error))
+        except Exception as error:
+            self._host.warn(f"a turn failed unexpectedly: {type(error).__name__}: {error}")
+            return Failed(Failure(f"the turn failed unexpectedly ({type(error).__name__})", "UNKNOWN"))
         message = f"the turn made {MAX_STEPS} model calls without coming to an end"
         return Failed(Failure(message, MAX_TURN_REQUESTS))
 
@@ -214,8 +217,8 @@ class Turn:
     async def _attempt(self) -> _Attempt:
         """One model call, from the request to its finish chunk, whatever ends it."""
         attempt = self._open_attempt()
-        await self._log.write()
         try:
+            await self._log.write()
             await self._stream(attempt)
         except anyio.get_cancelled_exc_class():
             self._interrupt(attempt)
@@ -228,8 +231,7 @@ class Turn:
         except Exception as error:
             self._host.warn(f"the model call failed unexpectedly: {type(error).__name__}: {error}")
             self._fail(attempt, Failure(f"the provider failed unexpectedly ({type(error).__name__})", "UNKNOWN"))
-        if attempt.assembler.finish is None:
-            self._fail(attempt, Failure("the model's stream ended without a finish", "TRANSPORT"))
+        self._fail(attempt, Failure("the model's stream ended without a finish", "TRANSPORT"))
         return attempt
 
     def _open_attempt(self) -> _Attempt:
@@ -287,7 +289,9 @@ class Turn:
         attempt.seqs.extend(self._log.append_chunks(self._number, self._step, chunks))
 
     def _fail(self, attempt: _Attempt, failure: Failure) -> None:
-        self._take(attempt, attempt.assembler.feed([Finish(FinishReason("error", failure))]))
+        """Finish an attempt with an error; one that has come to its finish has what it needs."""
+        if attempt.assembler.finish is None:
+            self._take(attempt, attempt.assembler.feed([Finish(FinishReason("error", failure))]))
 
     def _interrupt(self, attempt: _Attempt) -> None:
         """A cancelled answer: the part that came stays in history, without tool calls (reference 3.3)."""

@@ -31,6 +31,9 @@ from acp_agent.session.events import (
 )
 from acp_agent.text import scrub_surrogates
 
+MAX_SAFE = 2**53 - 1
+"""The largest integer that every JSON reader keeps exact."""
+
 MIN_RUN = 3
 """A shorter run of deltas stays as single records."""
 
@@ -57,6 +60,15 @@ class _Line(Struct, rename="camel"):
     source_event_seqs: list[int] | UnsetType = UNSET
     surface_op: SurfaceOp | UnsetType = UNSET
     ignorable: bool | UnsetType = UNSET
+
+
+class _PackedRecord(Struct, forbid_unknown_fields=True):
+    """A packed row has these keys and no others (reference 1.6)."""
+
+    type: str
+    data: Raw
+    seq0: int | UnsetType = UNSET
+    time0: int | UnsetType = UNSET
 
 
 class _TextRun(Struct, forbid_unknown_fields=True):
@@ -226,6 +238,7 @@ def pack(events: list[Event]) -> bytes:
 # ---------------------------------------------------------------- reading
 
 _record = msgspec.json.Decoder(_Record).decode
+_packed_record = msgspec.json.Decoder(_PackedRecord).decode
 _text_run = msgspec.json.Decoder(_TextRun).decode
 _tool_run = msgspec.json.Decoder(_ToolRun).decode
 _bodies = {name: msgspec.json.Decoder(cls).decode for name, cls in BODIES.items()}
@@ -302,11 +315,13 @@ class Reader:
             record = _record(line)
             self._check_uniform(record)
             if record.type in PACKED_TYPES:
-                yield from self._unpack(record)
+                yield from self._unpack(_packed_record(line))
             else:
                 yield self._single(record)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from None
+        except RecursionError:
+            raise self._damaged("the record is nested too deeply to be read") from None
 
     def _damaged(self, message: str) -> LogDamaged:
         return LogDamaged(message, file=self._file, line=self._line)
@@ -345,9 +360,7 @@ class Reader:
         self._next += count
         return seq
 
-    def _unpack(self, record: _Record) -> Iterator[Event]:
-        if record.data is UNSET:
-            raise self._damaged(f"the {record.type} row has no data")
+    def _unpack(self, record: _PackedRecord) -> Iterator[Event]:
         run = _tool_run(record.data) if record.type == _TOOL else _text_run(record.data)
         payload = run.args if isinstance(run, _ToolRun) else run.texts
         if not payload:
@@ -357,6 +370,8 @@ class Reader:
         call_id, name = (run.id, run.name) if isinstance(run, _ToolRun) else (None, UNSET)
         seq = self._take(len(payload))
         time = 0 if record.time0 is UNSET else record.time0
+        if any(abs(moment) > MAX_SAFE for moment in itertools.accumulate(run.dt, initial=time)):
+            raise self._damaged("a packed row's times leave the range of safe integers")
         for offset, piece in enumerate(payload):
             if offset:
                 time += run.dt[offset - 1]

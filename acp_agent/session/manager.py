@@ -9,7 +9,7 @@ from typing import Protocol
 import anyio
 from msgspec import UNSET
 
-from acp_agent.errors import InvalidParams, SessionNotFound
+from acp_agent.errors import InvalidParams, SessionNotFound, StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session.events import SessionHeader
 from acp_agent.session.log import SessionLog
@@ -45,7 +45,8 @@ class SessionManager:
         """A new root session. Raises `InvalidParams` for a directory that cannot be worked in."""
         directory = working_directory(cwd)
         services = self._services
-        header = SessionHeader(id=services.ids.session(), created_at=services.clock.created_at(), cwd=cwd)
+        made = services.clock.created_at()
+        header = SessionHeader(id=services.ids.session(), created_at=made, cwd=str(directory))
         log = SessionLog(header, services.store.create(header, header.id), services.clock)
         return self._open(header, log, directory)
 
@@ -83,11 +84,24 @@ class SessionManager:
             session.cancel(cause)
 
     async def aclose(self) -> None:
-        """End every session, all at once: turns are cancelled, logs stored."""
+        """End every session, all at once: turns are cancelled, logs stored.
+
+        Raises `StoreError` for the first log that could not be stored, after all others were.
+        """
+        failures: list[StoreError] = []
+
+        async def close(session: Session) -> None:
+            try:
+                await session.aclose()
+            except StoreError as error:
+                failures.append(error)
+
         async with anyio.create_task_group() as group:
             for session in self._sessions.values():
-                group.start_soon(session.aclose)
+                group.start_soon(close, session)
         self._sessions.clear()
+        if failures:
+            raise failures[0]
 
 
 def working_directory(cwd: str) -> Path:

@@ -121,6 +121,8 @@ class Session:
         self._roots = (place.cwd.resolve(),)
         self._digester = RequestDigester(Tokeniser([str(place.cwd)], services.home))
         self.delegation: Delegation | None = None
+        self.children: list[Session] = []
+        """The children that are running."""
         log.listen(view.event)
 
     @property
@@ -130,9 +132,11 @@ class Session:
         return self._services.mode if stored is None else Mode(stored)
 
     def set_mode(self, mode: Mode) -> None:
-        """Change the permission mode; a running turn's next call is judged by it."""
+        """Change the permission mode, also of running children; the next call is judged by it."""
         if mode is not self.mode:
             self.log.append(SessionConfig(mode=mode.value))
+        for child in self.children:
+            child.set_mode(mode)
 
     # -- prompts
 
@@ -159,8 +163,8 @@ class Session:
             self._idle.set()
 
     async def _run(self, prompt: QueuedPrompt) -> None:
-        self._turn = Turn(self._host(), prompt.message, prompt.preface)
         try:
+            self._turn = Turn(self._host(), prompt.message, prompt.preface)
             prompt.settle(await self._turn.run())
         except AgentError as error:
             prompt.settle(error=error)

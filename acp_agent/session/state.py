@@ -130,6 +130,8 @@ class SessionState:
             for block in body.message.content:
                 if isinstance(block, ToolCallBlock):
                     self.open_calls[block.id] = OpenCall(block)
+            if not body.message.content:
+                return  # in the log for its usage alone (format reference 1.9)
         elif isinstance(body, ToolResult):
             for result in body.message.content:
                 self.open_calls.pop(result.tool_call_id, None)

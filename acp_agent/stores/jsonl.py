@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,8 @@ class JsonlStore:
         self._root = root
         self._numbers: dict[Path, int] = {}
         self._open: dict[SessionId, JsonlAppender] = {}
+        self._stored_children: set[SessionId] | None = None
+        """Children stored when somebody first asked; those made since are their own process's."""
 
     def create(self, header: SessionHeader, root: SessionId) -> JsonlAppender:
         directory = layout.session_directory(self._root, header.cwd, root)
@@ -57,7 +60,11 @@ class JsonlStore:
         return appender
 
     def exists(self, session_id: SessionId) -> bool:
-        return session_id in self._open or any(True for _ in layout.directories(self._root, session_id))
+        if session_id in self._open or any(True for _ in layout.directories(self._root, session_id)):
+            return True
+        if self._stored_children is None:
+            self._stored_children = {header.id for _, header in self._child_headers()}
+        return session_id in self._stored_children
 
     def spill_directory(self, session_id: SessionId) -> Path:
         opened = self._open[session_id]
@@ -68,8 +75,14 @@ class JsonlStore:
             yield await _in_thread(lambda path=path: _read_header(path))  # type: ignore[misc]  # bound early
 
     async def aclose(self) -> None:
+        failures: list[StoreError] = []
         for appender in list(self._open.values()):
-            await appender.aclose()
+            try:
+                await appender.aclose()
+            except StoreError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _next_number(self, directory: Path) -> int:
         number = self._numbers.get(directory, 0)
@@ -84,10 +97,16 @@ class JsonlStore:
         for directory in layout.directories(self._root, session_id):
             if (directory / layout.MAIN_LOG).is_file():
                 return directory / layout.MAIN_LOG
+        return next((path for path, header in self._child_headers() if header.id == session_id), None)
+
+    def _child_headers(self) -> Iterator[tuple[Path, SessionHeader]]:
+        """The children's headers; a damaged one is skipped, for it must not stand in another session's way."""
         for path in layout.logs(self._root):
-            if path.name != layout.MAIN_LOG and _read_header(path).id == session_id:
-                return path
-        return None
+            if path.name != layout.MAIN_LOG:
+                try:
+                    yield path, _read_header(path)
+                except (LogDamaged, OSError):
+                    continue
 
 
 class JsonlAppender:
@@ -189,9 +208,9 @@ class JsonlAppender:
 
     def _create(self) -> None:
         """Make the file under its name only when its header and first events are in it, never over another."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.path.parent)
         head = codec.encode_header(self._header)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        temporary = self.path.with_name(f".{self.path.name}.{os.urandom(8).hex()}.new")
         fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, head + self._pending)
@@ -227,6 +246,16 @@ class JsonlAppender:
         except OSError:
             await _in_thread(lambda: _sync_directories(self.path.parent))
         self._named = None
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory and its missing parents, for their owner alone: logs hold whatever a user works on."""
+    if directory.is_dir():
+        return
+    if directory.exists():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    make_private(directory.parent)
+    directory.mkdir(exist_ok=True, mode=0o700)
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

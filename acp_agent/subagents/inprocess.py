@@ -47,10 +47,12 @@ class InProcessDelegation:
             child = await self._create(kind, call_id, depth, description)
         descriptor = SubagentDescriptor(2, "one-shot", kind.value, description or UNSET)
         own = len(child.log.state.nodes)
+        self._parent.children.append(child)
         try:
             admitted = child.admit(prompt, [descriptor])
             await self._finish(child, admitted)
         finally:
+            self._parent.children.remove(child)
             with anyio.CancelScope(shield=True):
                 await child.aclose("parent")
         return child_result(child.log.state.history[own:], admitted.outcome, admitted.error)

@@ -11,8 +11,8 @@ from typing import Any
 from tests.conftest import Workbench
 from tests.support.client import AgentProcess
 from tests.support.schema import Frame
-from tests.wire.recordings import Call, Log, Result, call, override, says, script, step, text, tool, write
-from tests.wire.runs import LIVE, behaviour, begin, data, directory_of, logs_of, order, results, root_log
+from tests.wire.recordings import Call, Log, Result, call, says, script, step, text, tool, write
+from tests.wire.runs import LIVE, begin, behaviour, data, logs_of, order, results, root_log
 
 
 def replay(

@@ -16,6 +16,7 @@ from tests.support.client import AGENT
 from tests.wire.recordings import Log, call, says, script, step, tool, write
 from tests.wire.runs import begin
 
+
 def good() -> Log:
     """A recording without a fault."""
     return Log("good").turn("One.", says("1")).turn("Two.", says("2"))

@@ -77,7 +77,8 @@ def test_a_client_that_reads_on_gets_everything_in_order_and_others_are_served_m
     served = running.start_prompt(other, "go")
     running.resume_reading()
     since = running.position
-    ends = [running.received.index(running.response(one)) for one in (served, prompt)]
+    answers = [running.response(one) for one in (served, prompt)]
+    ends = [running.received.index(answer) for answer in answers]
     assert ends[0] < ends[1] - count // 2, "the flood held the other session up"
     assert running.text(session).removeprefix("warm") == "".join(numbered(count))
     assert running.text(other, since=since) == "served"

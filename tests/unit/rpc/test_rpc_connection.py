@@ -369,6 +369,18 @@ def test_two_requests_with_one_id_are_both_answered() -> None:
     run(test)
 
 
+def test_of_two_requests_with_one_id_the_end_of_one_leaves_the_other_to_be_cancelled() -> None:
+    async def test() -> None:
+        async with connected() as client:
+            client.send(client.request(1, "echo", text="x"), client.request(1, "hang"))
+            await client.answered(1)
+            client.send(client.notification("$/cancel_request", requestId=1))
+            await client.until(lambda frames: sum(frame.get("id") == 1 for frame in frames) == 2)
+            assert (await client.answered(1))["error"]["code"] == -32800
+
+    run(test)
+
+
 # ---------------------------------------------------------------- the end
 
 
@@ -391,9 +403,9 @@ def test_an_unterminated_last_line_is_still_served() -> None:
     run(test)
 
 
-def test_at_end_of_input_what_the_client_can_not_answer_counts_as_refused() -> None:
+def test_at_end_of_input_what_the_client_can_not_answer_counts_as_refused_at_once() -> None:
     async def test() -> None:
-        async with connected() as client:
+        async with connected(grace=1_000) as client:
             client.send(client.request(1, "ask"))
             await client.until(lambda frames: any(frame.get("method") == "question" for frame in frames))
             await client.end()
@@ -479,6 +491,18 @@ def test_a_stop_skips_the_grace_reads_nothing_more_and_answers_what_was_read() -
             assert client.connection.stop_reason == "SIGTERM"
             assert (await client.answered(1))["result"] == {"text": "stopped"}
             assert client.agent.log == ["initialize", "hang 1", "shutdown"]
+
+    run(test)
+
+
+def test_a_request_read_together_with_a_stop_is_answered_but_not_served() -> None:
+    async def test() -> None:
+        async with connected() as client:
+            client.connection.request_stop("SIGTERM")
+            client.connection._feed(msgspec.json.encode(client.request(1, "echo", text="too late")) + b"\n")
+            await client.running
+            assert (await client.answered(1))["error"]["code"] == -32800
+            assert client.agent.log == ["initialize", "shutdown"]
 
     run(test)
 
