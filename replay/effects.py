@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 YES = frozenset({
     "approved", "allowed", "allow", "accepted", "allow_once", "allow_always", "allow-once", "allow-always",
+    "allowed-once", "allowed-always",
 })  # fmt: skip
 """Recorded outcomes of an approval that let the call run."""
 
