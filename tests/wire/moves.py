@@ -52,7 +52,16 @@ def text_prompt(text: str) -> list[dict[str, str]]:
 
 def peak_memory(pid: int) -> int:
     """The most memory a process ever had resident, in bytes."""
+    return _memory(pid, "VmHWM:")
+
+
+def resident_memory(pid: int) -> int:
+    """The memory a process has resident now, in bytes."""
+    return _memory(pid, "VmRSS:")
+
+
+def _memory(pid: int, name: str) -> int:
     for row in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if row.startswith("VmHWM:"):
+        if row.startswith(name):
             return int(row.split()[1]) * 1024
     raise AssertionError(f"process {pid} is gone")

@@ -141,16 +141,10 @@ FAULTS = {
     "one id twice": Fault(twice, "session.1.jsonl:1", ("same session id good", "remove")),
     "an override that is no JSON": Fault(overridden("[{"), OVERRIDE, ("correct the override file",)),
     "an override with an unknown kind": Fault(overridden('[{"kind":"sing"}]'), OVERRIDE, ("entry 0", "sing")),
-    "an override with a broken chunk": Fault(
-        overridden('[{"kind":"chunks","chunks":[{"type":"text-delta","index":"x","text":""}]}]'), OVERRIDE,
-        ("entry 0.chunks[0]",)),
-    "an override with an extra key": Fault(overridden('[{"kind":"hang","ready":"x"}]'), OVERRIDE, ("entry 0",)),
     "a ready file outside": Fault(overridden('[{"kind":"hang","readyFile":"../x"}]'), OVERRIDE,
                                   ("entry 0", "readyFile")),
     "a patch out of range": Fault(overridden('{"patches":[{"at":3,"entry":{"kind":"hang"}}]}'), OVERRIDE,
                                   ("at 3", "2 recorded calls")),
-    "a patch twice": Fault(overridden('{"patches":[{"at":0,"entry":{"kind":"hang"}},'
-                                      '{"at":0,"entry":{"kind":"hang"}}]}'), OVERRIDE, ("patch 1", "at 0")),
 }
 
 

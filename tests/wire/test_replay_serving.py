@@ -88,6 +88,20 @@ def test_one_more_call_than_recorded_is_an_error_with_both_numbers(agent: Workbe
     assert "replay.override.json" in message
 
 
+def test_a_call_that_was_cut_short_is_served_as_far_as_it_went_and_then_held(
+    agent: Workbench, tmp_path: Path,
+) -> None:
+    cut = says("Once ", "upon ")[:-2]
+    log = Log().turn("A story.", cut, end="aborted").turn("Something else.", says("Fine."))
+    process, session = begin(agent, write(tmp_path / "replay", log))
+    prompt = process.start_prompt(session, "A story.")
+    process.wait_for_update("agent_message_chunk", content={"type": "text", "text": "upon "})
+    process.cancel(session)
+    assert process.response(prompt)["result"] == {"stopReason": "cancelled"}
+    assert process.prompt(session, "Something else.")["result"] == END_TURN
+    assert process.text(session) == "Once upon Fine."
+
+
 # ---------------------------------------------------------------- receipts
 
 

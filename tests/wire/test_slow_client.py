@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.conftest import Workbench
 from tests.support import processes
 from tests.support.client import AgentProcess
-from tests.wire.moves import peak_memory, stop_reason
+from tests.wire.moves import resident_memory, stop_reason
 from tests.wire.recordings import Log, says, write
 from tests.wire.runs import data, end_of, root_log
 
@@ -48,11 +48,11 @@ def wait_until_idle(running: AgentProcess) -> None:
 
 def test_what_a_client_does_not_read_is_not_piled_up_and_can_be_cancelled(agent: Workbench) -> None:
     running, session, other = flooding(agent, MANY)
-    before = peak_memory(running.pid)
+    before = resident_memory(running.pid)
     running.stop_reading()
     prompt = running.start_prompt(session, "go")
     wait_until_idle(running)
-    grown = peak_memory(running.pid) - before
+    grown = resident_memory(running.pid) - before
     assert grown < MANY * ON_THE_WIRE // 8, f"{grown} bytes more"
     served = running.start_prompt(other, "go")
     running.cancel(session)
