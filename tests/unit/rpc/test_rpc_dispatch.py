@@ -157,11 +157,13 @@ def cancel_when_begun(method: str, handler: Handler) -> dict[str, Any]:
         asked = request(method)
         begun = asyncio.Event()
         context = RequestContext(asked, begun.set)
-        serving = asyncio.ensure_future(Dispatcher({method: handler}).answer(asked, context))
+        serving = asyncio.create_task(Dispatcher({method: handler}).answer(asked, context))
         await begun.wait()
         context.cancel()
         context.cancel()
         frame: dict[str, Any] = msgspec.json.decode((await serving).frame)
+        if "error" in frame:
+            assert serving.cancelling() == 0, "whoever serves the request would count as cancelled"
         return frame
 
     return asyncio.run(main())

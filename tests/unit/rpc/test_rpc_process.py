@@ -298,17 +298,18 @@ def test_a_third_signal_ends_even_an_agent_that_hangs() -> None:
 
 
 def test_an_ignored_hangup_stays_ignored() -> None:
-    command = f'trap "" HUP; exec "{AGENT[0]}" "{AGENT[1]}"'
-    with subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
-                          bufsize=0) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(INITIALIZE)
-        process.stdout.readline()
-        process.send_signal(signal.SIGHUP)
-        process.stdin.write(request(1, "echo", text="alive"))
-        assert b"alive" in process.stdout.readline()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the agent inherits it, as under nohup
+    try:
+        with echo() as agent:
+            agent.send(INITIALIZE)
+            agent.frame()
+            agent.process.send_signal(signal.SIGHUP)
+            agent.send(request(1, "echo", text="alive"))
+            assert agent.frame()["result"] == {"text": "alive"}
+            agent.finish()
+            assert "[end of input]" in agent.stderr
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # ---------------------------------------------------------------- terminal
