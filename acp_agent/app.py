@@ -23,8 +23,8 @@ from acp_agent.rpc.reader import Reader
 from acp_agent.rpc.signals import stop_on_signals
 from acp_agent.rpc.stdio import Stdio, claim_stdio
 from acp_agent.rpc.writer import Writer
+from acp_agent.settings import SCRIPTED, Settings
 from acp_agent.settings import JsonlStore as JsonlChoice
-from acp_agent.settings import Settings
 
 if TYPE_CHECKING:
     from acp_agent.ids import IdSource
@@ -174,7 +174,14 @@ class Model(NamedTuple):
 
 
 def make_model(settings: Settings) -> Model:
-    """The model the settings name: a recording, or none."""
+    """The model the settings name: a recording, else a script, else none."""
+    if settings.replay_dir is None and settings.model is not None:
+        from acp_agent.providers.scripted import ScriptedProvider
+        from acp_agent.tools.live import LiveEffects
+
+        assert settings.model.provider == SCRIPTED  # anything else was refused when the settings were read
+        scripted = ScriptedProvider(Path(settings.model.model), _log.error)
+        return Model(scripted, LiveEffects(), scripted.aclose)
     if settings.replay_dir is None:
         from acp_agent.providers.unconfigured import Unconfigured
         from acp_agent.tools.live import LiveEffects

@@ -37,7 +37,9 @@ class SqliteStore(Struct, frozen=True, tag="sqlite"):
 
 
 class ModelChoice(Struct, frozen=True):
-    """A live model; `model` is everything after the first slash and may hold more of them."""
+    """A model. `model` is everything after the first slash and may hold more of them; for the provider `scripted`
+    it is a file's path (absolute).
+    """
 
     provider: str
     model: str
@@ -101,11 +103,18 @@ def _store(text: str, base: Base) -> JsonlStore | SqliteStore:
     raise Rejected
 
 
-def _model(text: str, _base: Base) -> ModelChoice:
+SCRIPTED = "scripted"
+"""The provider whose model is a file."""
+
+LATER = ("openai", "anthropic")
+"""Providers that are known and cannot be served yet."""
+
+
+def _model(text: str, base: Base) -> ModelChoice:
     provider, _, model = text.partition("/")
     if not provider or not model or text != text.strip():
         raise Rejected
-    return ModelChoice(provider, model)
+    return ModelChoice(provider, str(_path(model, base)) if provider == SCRIPTED else model)
 
 
 # ---------------------------------------------------------------- the table
@@ -164,7 +173,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("replay_receipt", "FILE", NOTHING, "at exit, write what the replay used and left over", _path),
     Setting("session_store", "jsonl:DIR or sqlite:FILE", "jsonl:$XDG_STATE_HOME/acp-agent/sessions",
             "where session logs are kept", _store, field="store"),
-    Setting("model", "PROVIDER/MODEL", NOTHING, "the live model (in a later version)", _model),
+    Setting("model", "PROVIDER/MODEL", NOTHING,
+            "scripted/FILE: a model script answers (live models in a later version)", _model),
     _words("permission_mode", ("read-only", "ask", "accept-edits", "full-access"),
            "the mode new sessions start in", default="ask"),
     Setting("subagent_max_depth", "a whole number from 0 up", "3", "how deep subagents may nest", _count),
@@ -212,11 +222,23 @@ def refuse_unavailable(settings: Settings) -> None:
             f"ACP_SESSION_STORE: the SQLite store (sqlite:{settings.store.file}) arrives with a later version; "
             f"use jsonl:DIR", name="ACP_SESSION_STORE", value=f"sqlite:{settings.store.file}", allowed="jsonl:DIR",
         )
-    if settings.model is not None and settings.replay_dir is None:
-        model = f"{settings.model.provider}/{settings.model.model}"
+    if settings.model is not None:
+        _refuse_model(settings.model, replays=settings.replay_dir is not None)
+
+
+def _refuse_model(choice: ModelChoice, *, replays: bool) -> None:
+    """A recording answers in a live model's place, but a provider nobody knows is a mistake all the same."""
+    model = f"{choice.provider}/{choice.model}"
+    if choice.provider in LATER:
+        if not replays:
+            raise SettingsError(
+                f"ACP_MODEL: live models ({model}) arrive with a later version; set ACP_REPLAY_DIR to replay a "
+                f"recording, or ACP_MODEL={SCRIPTED}/FILE", name="ACP_MODEL", value=model, allowed=f"{SCRIPTED}/FILE",
+            )
+    elif choice.provider != SCRIPTED:
         raise SettingsError(
-            f"ACP_MODEL: live models ({model}) arrive with a later version; "
-            f"set ACP_REPLAY_DIR to replay a recording", name="ACP_MODEL", value=model, allowed="nothing yet",
+            f"ACP_MODEL: no provider is named {choice.provider!r} ({model}); known: {SCRIPTED}, and in a later "
+            f"version {' and '.join(LATER)}", name="ACP_MODEL", value=model, allowed=f"{SCRIPTED}/FILE",
         )
 
 

@@ -200,7 +200,7 @@ def _policy(key: str) -> RetryPolicy:
     """The retry policy a log names (format reference 1.4, `policyKey`)."""
     try:
         mode, retries, codes, first, longest, jitter = msgspec.json.decode(
-            key, type=tuple[str, int, tuple[str, ...], int, int, float])
+            key, type=tuple[str, int, tuple[str, ...], int, int, int | float])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return RetryPolicy()
     return RetryPolicy(mode, retries, codes, first, longest, jitter)

@@ -9,7 +9,10 @@ from acp_agent.errors import ModelError
 from acp_agent.providers.base import Caller, ModelRequest, RetryPolicy
 from acp_agent.session.events import Chunk, Failure
 
-_ADVICE = "no model is configured: set ACP_REPLAY_DIR to a directory of recorded sessions"
+_ADVICE = (
+    "no model is configured: set ACP_REPLAY_DIR to a directory of recorded sessions, "
+    "or ACP_MODEL=scripted/FILE to a script of a model's answers"
+)
 
 
 class Unconfigured:

@@ -217,6 +217,21 @@ def test_a_live_model_is_refused_where_nothing_else_could_answer() -> None:
     refuse_unavailable(settings(environ={"ACP_MODEL": "openai/gpt", "ACP_REPLAY_DIR": "recording"}))
 
 
+def test_a_scripted_model_is_a_file_found_as_every_other_path_is() -> None:
+    refuse_unavailable(settings(environ={"ACP_MODEL": "scripted/a.script"}))
+    for text, file in (("a/b.script", CWD / "a/b.script"), ("/a.script", Path("/a.script")), ("~/a", HOME / "a")):
+        assert settings(environ={"ACP_MODEL": f"scripted/{text}"}).model == ModelChoice("scripted", str(file))
+    files = {Path("/etc/agent/c.toml"): 'model = "scripted/a.script"'}
+    assert settings({"--config": "/etc/agent/c.toml"}, files=files).model == ModelChoice(
+        "scripted", "/etc/agent/a.script")
+
+
+@pytest.mark.parametrize("environ", [{}, {"ACP_REPLAY_DIR": "recording"}])
+def test_a_provider_nobody_knows_is_refused_naming_the_known_ones(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"no provider is named 'script' .*; known: scripted, .*openai"):
+        refuse_unavailable(settings(environ={"ACP_MODEL": "script/a", **environ}))
+
+
 NAMES = st.text("abc_", max_size=6)
 
 
