@@ -192,7 +192,7 @@ def make_model(settings: Settings) -> Model:
 
     replay = open_replay(
         settings.replay_dir, tools=settings.replay_tools, sessions=settings.replay_sessions,
-        pace=str(settings.replay_pace), receipt=settings.replay_receipt, log=_log.error,
+        pace=str(settings.replay_pace), receipt=settings.replay_receipt, log=_log.warning,
     )  # fmt: skip
     return Model(replay.provider, replay.effects, replay.aclose)
 

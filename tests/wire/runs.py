@@ -134,12 +134,6 @@ class Tokens:
         return UUID.sub(lambda match: self._ids.setdefault(match[0], f"{{{{id {len(self._ids) + 1}}}}}"), text)
 
 
-def normal_wire(process: AgentProcess, *directories: Path, since: int = 0) -> list[str]:
-    """Everything the agent sent, comparable."""
-    tokens = Tokens(*directories)
-    return [tokens(entry.raw.decode()) for entry in process.transcript[since:] if entry.sender == "agent"]
-
-
 def normal_logs(directory: Path, *cwds: Path) -> dict[str, list[str]]:
     """The rows of all logs in a directory, comparable; by file name. Which place a session had among the roots
     of its process is left out.

@@ -27,19 +27,19 @@ def spawn(call_id: str, prompt: str) -> Part:
     return tool(call_id, "subagent", description=f"Child {call_id}", prompt=prompt)
 
 
-def family() -> list[Log]:
-    """Two turns: an answer, then three children at once (one of them forked, one with a child), files, a failure."""
+def family(word: str = "you ", written: str = "new\n") -> list[Log]:
+    """Two turns: an answer, then three children at once, one forked and one with a child of its own, and files."""
     delegate = call(text("I ", "will", "."), thought("a", "b", "c"), spawn("p", "Be p."), spawn("q", "Be q."),
                     tool("r", "subagent_fork", description="Fork", prompt="Be r."), tool("rd", "read", file_path="a.txt"))
-    work = call(tool("w", "write", file_path="b.txt", content="new\n"),
+    work = call(tool("w", "write", file_path="b.txt", content=written),
                 tool("b", "bash", command="pwd; cp a.txt c.sh; chmod +x c.sh; rm a.txt", description="d"))
-    parent = Log("parent").turn("One.", says("Hi ", "there ", "you ", "all")).turn(
+    parent = Log("parent").turn("One.", says("Hi ", "there ", word, "all")).turn(
         "All three.", step(delegate, "I am p.", "I am q.", "forked", "(read)"), step(work, "", ""), says("done"))
     p = parent.spawned("child-p", "p").turn("Be p.", step(call(spawn("deep", "Be deep.")), "deep"), says("I am ", "p."))
     deep = p.spawned("child-deep", "deep").turn("Be deep.", says("deep"))
     q = parent.spawned("child-q", "q").turn(
         "Be q.", step(call(tool("look", "read", file_path="a.txt")), "x"), says("I am ", "q."))
-    r = Log("parent").turn("One.", says("Hi ", "there ", "you ", "all")).forked("child-r", "r").turn(
+    r = Log("parent").turn("One.", says("Hi ", "there ", word, "all")).forked("child-r", "r").turn(
         "Be r.", says("forked"))
     r.header |= {"parentSession": "parent"}
     return [parent, r, q, deep, p]
@@ -155,14 +155,15 @@ def test_one_prompt_too_many_is_over_use(agent: Workbench, tmp_path: Path) -> No
 def test_what_an_edited_recording_changes_is_told_behaviour_first(agent: Workbench, tmp_path: Path) -> None:
     first = normalise(played(agent, write(tmp_path / "recording", *family()), name="first"))
     golden = golden_of(first, tmp_path / "golden" / "family")
-    edited = tmp_path / "edited"
-    shutil.copytree(golden, edited)
-    main = edited / "session.jsonl"
-    main.write_text(main.read_text().replace('"you "', '"us "').replace("new\\\\n", "other\\\\n"))
-    found = compare(load_golden(golden), normalise(played(agent, edited, name="second")))
+    other = write(tmp_path / "other", *family("us ", "changed\n"))
+    found = compare(load_golden(golden), normalise(played(agent, other, name="second")))
     shown = report(found)
-    assert [one.category.name for one in found][0] == "BEHAVIOUR"
+    categories = [one.category.name for one in found]
+    assert categories == sorted(categories, key=["SESSIONS", "BEHAVIOUR", "WORDING", "VOLATILE"].index)
+    assert found[0].where == "{{session:1}} (root)"
     assert "assistant/message" in found[0].what
-    assert [one for one in found if one.where == "file b.txt"][0].lines == ("-new", "+other") or "file b.txt" in shown
-    assert shown.index("behaviour · ") < shown.index("wording · ")
-    assert "you" in shown
+    assert next(one.lines for one in found if one.where == "file b.txt") == ("@@ -1 +1 @@", "-new", "+changed")
+    wording = next(one for one in found if one.category is Category.WORDING)
+    assert '- text-delta index=0 text="you "' in wording.lines
+    assert '+ text-delta index=0 text="us "' in wording.lines
+    assert "{{session:5}} (root > r)" in shown
