@@ -194,6 +194,7 @@ def make_model(settings: Settings) -> Model:
         settings.replay_dir, tools=settings.replay_tools, sessions=settings.replay_sessions,
         pace=str(settings.replay_pace), receipt=settings.replay_receipt, log=_log.warning,
     )  # fmt: skip
+    replay.preload()
     return Model(replay.provider, replay.effects, replay.aclose)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -67,7 +68,10 @@ def _primary_first(recordings: Sequence[Recording], placed: Sequence[addresses.P
 
 
 class Replay:
-    """One process's replay. The directory is read when it is first needed; `provider` and `effects` share it."""
+    """One process's replay. The directory is read once, by `preload` or when it is first needed.
+
+    `provider` and `effects` share what was read.
+    """
 
     def __init__(
         self, directory: Path, *, tools: Literal["recorded", "live"], sessions: Literal["once", "repeat"],
@@ -95,6 +99,14 @@ class Replay:
                 raise RecordingError(self._error.message, **self._error.facts)
         assert self._lanes is not None
         return self._lanes
+
+    def preload(self) -> None:
+        """Read the directory now rather than with the first prompt, which then answers sooner.
+
+        What is wrong with it is logged here and raised by the first call, as ever.
+        """
+        with contextlib.suppress(RecordingError):
+            _ = self.lanes
 
     def override_placeholders(self, lane: Lane) -> bool:
         """Whether an override of this lane may hold texts to fill from the request."""
@@ -136,7 +148,7 @@ def open_replay(
     directory: Path, *, tools: Literal["recorded", "live"], sessions: Literal["once", "repeat"], pace: str,
     receipt: Path | None, log: Callable[[str], None],
 ) -> Replay:
-    """A replay of `directory` (DESIGN 5). Nothing is read before the first model call.
+    """A replay of `directory` (DESIGN 5). Nothing is read before `preload` or the first model call.
 
     `pace` is burst, recorded or milliseconds, `receipt` the file to write when closed, `log` takes lines for
     the user. Raises `SettingsError` for a bad pace.
