@@ -18,7 +18,7 @@ help:
 	@echo "make clean  remove the environment and caches"
 
 demo: $(READY)
-	@$(VENV)/bin/python -m replay.demo
+	@$(VENV)/bin/acp-agent demo
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)

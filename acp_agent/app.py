@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -209,6 +209,28 @@ def explain(directory: Path, as_json: bool) -> int:
     text = msgspec.json.format(msgspec.json.encode(found)).decode() if as_json else render(found)
     sys.stdout.write(text.rstrip("\n") + "\n")
     return 1 if found.problems else 0
+
+
+def chat(words: Sequence[str]) -> int:
+    """`acp-agent chat`: talk to an agent by hand; the exit status. Raises `SettingsError` for wrong words."""
+    from replay.chat.main import main
+
+    return main(words)
+
+
+def kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> int:
+    """Run a command of the snapshot kit; the exit status. A command line that cannot be used ends the process."""
+    if name == "demo":
+        from replay.commands import demo
+
+        return demo.main(words)
+    if name == "refresh":
+        from replay.commands import refresh
+
+        return refresh.main(words)
+    from replay.commands import replay
+
+    return replay.main(words)
 
 
 def _counter() -> Callable[[], int]:

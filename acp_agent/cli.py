@@ -10,27 +10,30 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from acp_agent.errors import SettingsError
 
 USAGE_ERROR = 2
+INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the process's exit status.
 
-    0 on success, 1 when `explain` found problems, 2 when the command line or a setting cannot be used.
+    0 on success, 1 when a command found what it looked for to be wrong, 2 when the command line or a setting cannot
+    be used.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if words and words[0] in COMMANDS:
+            return COMMANDS[words[0]](words[1:])
         if "--help" in words or "-h" in words:
             print(help_text())
             return 0
         if "--version" in words:
             print(version_text())
             return 0
-        if words[:1] == ["explain"]:
-            return _explain(words[1:])
         return _serve(words)
     except SettingsError as error:
         print(f"acp-agent: {error.message}", file=sys.stderr)
@@ -56,6 +59,9 @@ def _working_directory() -> Path:
 
 
 def _explain(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(_EXPLAIN_HELP)
+        return 0
     as_json = "--json" in words
     rest = [word for word in words if word != "--json"]
     if len(rest) != 1 or rest[0].startswith("-"):
@@ -63,6 +69,39 @@ def _explain(words: Sequence[str]) -> int:
     from acp_agent.app import explain
 
     return explain(Path(rest[0]), as_json)
+
+
+def _chat(words: Sequence[str]) -> int:
+    _working_directory()
+    from acp_agent.app import chat
+
+    return chat(words)
+
+
+def _replay(words: Sequence[str]) -> int:
+    return _kit("replay", words)
+
+
+def _refresh(words: Sequence[str]) -> int:
+    return _kit("refresh", words)
+
+
+def _demo(words: Sequence[str]) -> int:
+    return _kit("demo", words)
+
+
+def _kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> int:
+    _working_directory()
+    from acp_agent.app import kit
+
+    try:
+        return kit(name, words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "refresh": _refresh, "replay": _replay}
+"""The subcommands; each has a `--help` of its own."""
 
 
 def parse_flags(words: Sequence[str]) -> dict[str, str]:
@@ -77,8 +116,8 @@ def parse_flags(words: Sequence[str]) -> dict[str, str]:
     while left:
         flag, equals, value = left.pop().partition("=")
         if not flag.startswith("-"):
-            raise SettingsError(f"unknown command {flag!r}; the only one is explain, and none serves stdio",
-                                name=flag)
+            raise SettingsError(f"unknown command {flag!r}; the commands are {', '.join(COMMANDS)}, and none of them "
+                                "serves stdio", name=flag)
         setting = setting_for_flag(flag)
         if not equals:
             if not left or left[-1].startswith("--"):
@@ -115,7 +154,12 @@ recorded model calls. A replay needs no key and opens no connection.
 
 usage:
   acp-agent [FLAGS]               serve the protocol on stdin and stdout
+  acp-agent demo                  replay a small recording and show what happens
+  acp-agent replay DIR...         play scenarios and recordings, show every session, judge the runs
+  acp-agent refresh DIR...        rewrite the goldens of scenarios after a change that is meant
   acp-agent explain DIR [--json]  show what a replay of DIR would serve, and every problem in it
+  acp-agent chat [PROMPT...]      talk to this or any other ACP agent by hand
+  acp-agent COMMAND --help        more about one of these
   acp-agent --version
   acp-agent --help
 
@@ -133,3 +177,17 @@ settings (flag, variable; flags beat variables beat the config file):
 {settings}
 
 A wrong value, or a name one typo away from one of these, is refused with exit status 2."""
+
+_EXPLAIN_HELP = """\
+usage: acp-agent explain DIR [--json]
+
+Read the session logs in DIR and show what a replay would serve, without running anything: each recorded session
+with its address, its model calls in order, the recorded result of each tool call, and every problem, with file and
+line, that stands in the way.
+
+  --json  the same for programs
+
+exit status: 0 when DIR can be replayed, 1 when it cannot, 2 when the command cannot be understood
+
+example:
+  acp-agent explain golden/subagent-spawn"""

@@ -170,18 +170,11 @@ class ClientSide:
     def _read(self, request: Frame) -> Any:
         params = _params(request, _Read)
         path = self._path(params.path)
-        text = self._buffers.get(os.path.normpath(path))
-        if text is None:
-            text = _file_text(path)
-        lines = text.split("\n")
-        if params.line is None and params.limit is None:
-            return {"content": text}
-        first = (params.line or 1) - 1
-        if first < 0 or (params.limit or 0) < 0:
+        if (params.line is not None and params.line < 1) or (params.limit is not None and params.limit < 0):
             raise Refused(BAD_PARAMS, "`line` counts from 1 and `limit` from 0")
-        last = len(lines) if params.limit is None else first + params.limit
-        chosen = "\n".join(lines[first:last])
-        return {"content": f"{chosen}\n" if lines[first:last] and last < len(lines) else chosen}
+        buffer = self._buffers.get(os.path.normpath(path))
+        text = _file_text(path) if buffer is None else buffer
+        return {"content": _window(text, params.line or 1, params.limit)}
 
     def _write(self, request: Frame) -> Any:
         params = _params(request, _Write)
@@ -249,6 +242,13 @@ def _params(request: Frame, cls: type[T]) -> T:
         return msgspec.json.decode(Raw(b"{}") if request.params is UNSET else request.params, type=cls)
     except msgspec.ValidationError as error:
         raise Refused(BAD_PARAMS, str(error)) from None
+
+
+def _window(text: str, line: int, limit: int | None) -> str:
+    """`limit` lines of a text, or all, from the `line`-th on; a line's end is its newline and nothing else."""
+    lines = text.split("\n")
+    ended = [f"{one}\n" for one in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    return "".join(ended[line - 1 :] if limit is None else ended[line - 1 : line - 1 + limit])
 
 
 def _file_text(path: Path) -> str:

@@ -25,6 +25,9 @@ Id: TypeAlias = int | str | None
 _LOOK = 0.01
 """Seconds between two looks at a state that is not on the wire: a file, a process."""
 
+_EXIT = 0.5
+"""Seconds for which an exit status is worth waiting for when the output has ended."""
+
 _SLICE = 1 << 16
 
 
@@ -138,10 +141,13 @@ class Exchange:
     def close_input(self) -> None:
         """Write what is queued, then let the agent see the end of its input. Safe to call twice."""
         if not self._input_closed:
-            self.wait(lambda: None if self._queued and not self._ended else True, "the agent to read its input")
+            self.wait(self._input_done, "the agent to read its input")
             self._input_closed = True
             self._queued.clear()
             self._transport.close_input()
+
+    def _input_done(self) -> bool | None:
+        return self._ended or (not self._queued and self._transport.all_read()) or None
 
     # -- waiting
 
@@ -168,12 +174,19 @@ class Exchange:
             if found is not None:
                 return found
             if ended:
+                self._see_exit()
                 raise AgentGone(what, self.scene())
             left = deadline - time.monotonic()
             if left <= 0:
                 raise Stuck(what, limit, self.scene())
             self._exchange(min(left, _LOOK))
             self.on_look()
+
+    def _see_exit(self) -> None:
+        """The exit follows the end of output within moments; a failure that is to be told should know its status."""
+        deadline = time.monotonic() + _EXIT
+        while self._transport.status() is None and time.monotonic() < deadline:
+            time.sleep(_LOOK / 10)
 
     def end(self) -> int:
         """Close the agent's input, read to the end of its output, wait for its exit; returns the status."""

@@ -43,11 +43,12 @@ def check_tree(root: Path) -> list[TreeProblem]:
     for path in sorted(root.iterdir()):
         if path.name == PINS or not path.is_dir():
             continue
-        problems += _check_scenario(path)
+        problems += check_scenario(path)
     return [*problems, *_check_pins(root)]
 
 
-def _check_scenario(directory: Path) -> Iterator[TreeProblem]:
+def check_scenario(directory: Path) -> Iterator[TreeProblem]:
+    """The faults of one scenario's directory; pins are the tree's."""
     if not (directory / INPUT).exists():
         yield TreeProblem(directory, f"orphan: no {INPUT}, so nothing plays this; add the script or remove it")
     for name in (WIRE, FILES):

@@ -96,7 +96,7 @@ def _words(data: Any) -> str:
 
 def of_frame(frame: WireFrame) -> Item:
     """One line of the wire. The number of an agent's request counts as a citation."""
-    value = {key: item for key, item in frame.value.items() if key != "jsonrpc"}
+    value = dict(frame.value)
     cited = value.pop("id", None) if "method" in value else None
     update = as_object(as_object(value.get("params")).get("update"))
     delta = str(update.get("sessionUpdate", "")).endswith("_chunk")

@@ -27,6 +27,9 @@ from replay.names import UUID, Names, Places, check_one_to_one
 from replay.receipts import Receipt
 from replay.snapshot import FileEntry, Normalised, SessionLog, WireFrame
 
+UNASKED = "{{unasked}}"
+"""The id of a response that answers no open request."""
+
 
 def normalise(run: Artefacts) -> Normalised:
     """What a run did, comparable with a golden or another run.
@@ -145,6 +148,8 @@ def _lines(frames: Sequence[Frame], rewriter: Rewriter) -> Iterator[WireFrame]:
         answers = frame.answers
         if answers is not None:
             value["id"] = answers.number
+        elif frame.method is None and value.get("id") is not None:
+            value["id"] = UNASKED
         elif frame.is_request:
             value["id"] = numbers[conversation.key(frame.value["id"])] = len(numbers) + 1
         elif frame.method == CANCEL_REQUEST:

@@ -9,7 +9,7 @@ Promised, and kept as it was seen:
 Not promised, and put in order here: how overlapping tool calls, children and sessions mix. Each prompt's lines
 stand before its response, responses in the order of their requests, and between two pieces of an answer the
 tool calls follow one another as they were announced. A call whose id begins with the id of another call and
-`/` or `[` belongs to a child of that one; children stand in the order of their paths.
+`/` or `[` belongs to a child of that one: children stand in the order of their paths, before the call's end.
 
 Live output is timing made visible: text shown by a tool call that has not ended is left out, and so is an
 update that then says nothing new. A call's diffs, state and result stay.
@@ -31,7 +31,9 @@ MODES = {"current_mode_update": "session/set_mode", "config_option_update": "ses
 """Updates that a request of the client's may bring about in the middle of an answer, and which request."""
 FINAL = frozenset({"completed", "failed"})
 
-_Rank = tuple[int, int, str, int]
+_Rank = tuple[int, int, int, str, int]
+"""Class, announcement above it, part of that call's time, child, the child's own order."""
+_RUNNING, _CHILDREN, _ENDED, _LATE = range(4)
 
 
 def canonical(conversation: Conversation) -> list[Frame]:
@@ -97,7 +99,7 @@ def line_up(frames: Sequence[Frame]) -> list[Frame]:
     for frame in frames:
         if ranks.is_piece(frame):
             gap += 1
-            placed.append((gap, (0, 0, "", 0), frame))
+            placed.append((gap, (0, 0, 0, "", 0), frame))
         else:
             placed.append((gap, ranks.rank(frame), frame))
     placed.sort(key=lambda entry: entry[:2])  # stable: a stream keeps its own order
@@ -109,14 +111,15 @@ class _Ranks:
 
     def __init__(self, frames: Sequence[Frame]) -> None:
         self._top: dict[str, int] = {}
-        self._calls: dict[str, _Rank] = {}
+        self._calls: dict[str, tuple[str | None, int]] = {}
+        self._ended: set[str] = set()
         self._requests: dict[str, _Rank] = {}
         announced = [frame.call for frame in frames if _kind(frame) == "tool_call" and frame.call is not None]
         for call in announced:
             if self._owner(call) is None:
                 self._top.setdefault(call, len(self._top) + 1)
-        for call in announced:
-            self._call(call)
+        for call in dict.fromkeys(announced):
+            self._place(call)
         self._announced: set[str] = set()
 
     def is_piece(self, frame: Frame) -> bool:
@@ -138,30 +141,40 @@ class _Ranks:
 
     def _rank(self, frame: Frame) -> _Rank:
         if frame.call is not None:
-            return self._call(frame.call)
+            return self._of_call(frame, frame.call)
         if frame.method == CANCEL_REQUEST:
-            return self._requests.get(key(frame.params.get("requestId")), (4, 0, "", 0))
+            return self._requests.get(key(frame.params.get("requestId")), (4, 0, 0, "", 0))
         if frame.method == UPDATE:
-            return (1, 0, _kind(frame), 0) if _kind(frame) != "plan" else (3, 0, "", 0)
-        return (4, 0, _subject(frame), 0)
+            return (1, 0, 0, _kind(frame), 0) if _kind(frame) != "plan" else (3, 0, 0, "", 0)
+        return (4, 0, 0, _subject(frame), 0)
 
-    def _call(self, call: str) -> _Rank:
-        """By the announcement it stands below, then by the child, then by the child's own order."""
-        if call not in self._calls:
-            owner = self._owner(call)
-            if owner is None:
-                self._calls[call] = (2, self._top.get(call, 0), "" if call in self._top else call, 0)
-            else:
-                siblings = sum(1 for rank in self._calls.values() if rank[2] == owner)
-                top = max((top for top in self._top if _is_below(call, top)), key=len)
-                self._calls[call] = (2, self._top[top], owner, siblings + 1)
+    def _of_call(self, frame: Frame, call: str) -> _Rank:
+        """By the announcement it stands below, then by the child, then by the child's own order.
+
+        What a call's child does stands before the call's end, unless it came behind it.
+        """
+        owner, order = self._calls.get(call) or self._place(call)
+        top = self._above(call) or call
+        if owner is not None:
+            return (2, self._top.get(top, 0), _LATE if top in self._ended else _CHILDREN, owner, order)
+        if frame.update.get("status") in FINAL:
+            self._ended.add(call)
+        part = _ENDED if call in self._ended else _RUNNING
+        return (2, self._top.get(call, 0), part, "" if call in self._top else call, 0)
+
+    def _place(self, call: str) -> tuple[str | None, int]:
+        owner = self._owner(call)
+        siblings = sum(1 for other, _ in self._calls.values() if other == owner)
+        self._calls[call] = (owner, siblings + 1)
         return self._calls[call]
+
+    def _above(self, call: str) -> str | None:
+        """The announced call that this one stands below."""
+        return max((top for top in self._top if _is_below(call, top)), key=len, default=None)
 
     def _owner(self, call: str) -> str | None:
         """The path of the child that makes this call; None where no child does."""
-        if not any(_is_below(call, top) for top in self._top):
-            return None
-        return call.rpartition("/")[0] or call
+        return None if self._above(call) is None else call.rpartition("/")[0] or call
 
 
 def _is_below(call: str, top: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -90,7 +91,7 @@ class Pins:
     def _create(self, path: Path, text: bytes) -> bool:
         """Make a file with all its content at once; False where another process was first."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         try:
             beside.write_bytes(text)
             os.link(beside, path)

@@ -44,6 +44,10 @@ class Transport(Protocol):
         """A JSON line with what this transport cannot carry written in another way."""
         ...
 
+    def all_read(self) -> bool:
+        """Whether the end of the input can be told without loss of what was written before."""
+        ...
+
     def close_input(self) -> None:
         """Let the agent see the end of its input."""
         ...
@@ -144,6 +148,9 @@ class _Pipe:
     def fit(self, line: bytes) -> bytes:
         return line
 
+    def all_read(self) -> bool:
+        return True
+
     def close_input(self) -> None:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
@@ -188,8 +195,29 @@ class _Pty:
     def fit(self, line: bytes) -> bytes:
         return line.replace(b"\x7f", b"\\u007f")  # a reader that edits lines itself would erase with it
 
+    def all_read(self) -> bool:
+        """Whether the agent has read everything: the line mode that `close_input` sets would cut what it has not.
+
+        Asking the agent's end of the terminal whether it has input makes the kernel first move there what is on
+        its way.
+        """
+        import select
+
+        try:
+            fd = os.open(_name_of_terminal(self.read_fd), os.O_RDONLY | os.O_NOCTTY)
+        except OSError:
+            return True  # the agent is gone
+        try:
+            return not select.select([fd], [], [], 0)[0]
+        finally:
+            os.close(fd)
+
     def close_input(self) -> None:
-        """Ctrl-D, in the line mode that gives it its meaning for a program that does not edit lines itself."""
+        """Ctrl-D, in the line mode that gives it its meaning for a program that does not edit lines itself.
+
+        A read that was waiting since before the change of mode passes over a Ctrl-D alone, because it waits for a
+        byte: for it comes an empty line and another one. Any other reader has seen the end by then.
+        """
         import termios
 
         with contextlib.suppress(OSError, termios.error):
@@ -197,7 +225,7 @@ class _Pty:
             settings[3] |= termios.ICANON
             settings[6][termios.VEOF] = b"\x04"
             termios.tcsetattr(self.read_fd, termios.TCSANOW, settings)
-            os.write(self.write_fd, b"\x04")
+            os.write(self.write_fd, b"\x04\n\x04")
 
     def status(self) -> int | None:
         if self._child.isalive():
@@ -208,6 +236,18 @@ class _Pty:
     def close(self) -> None:
         if not self._child.closed:
             self._child.close(force=True)
+
+
+def _name_of_terminal(fd: int) -> str:
+    """The device behind the master end of a pseudo-terminal."""
+    import ctypes  # os.ptsname comes with Python 3.13
+
+    ptsname = ctypes.CDLL(None).ptsname
+    ptsname.restype = ctypes.c_char_p
+    name: bytes | None = ptsname(fd)
+    if name is None:
+        raise OSError("this is no pseudo-terminal")
+    return os.fsdecode(name)
 
 
 # ---------------------------------------------------------------- processes

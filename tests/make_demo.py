@@ -7,15 +7,16 @@ What the model says is written here; everything else in the recording is what th
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import replay.demo
-from replay.demo.player import Player
+from replay.agent_process import AgentProcess
 from replay.project import project_log
 from tests.wire.recordings import Log, call, step, text, thought, tool, write
+
+AGENT = (sys.executable, "-m", "acp_agent")
 
 
 def words(sentence: str) -> list[str]:
@@ -54,11 +55,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         scripted(root / "script")
-        shutil.copytree(replay.demo.WORKSPACE, root / "workspace")
-        with Player(root / "script", root / "workspace", root / "store", root) as player:
-            for _ in player.play(replay.demo.PROMPT):
-                pass
-        logs = sorted((root / "store").rglob("session*.jsonl"))
+        with AgentProcess(AGENT, root / "run", recording=root / "script", seed=replay.demo.WORKSPACE) as agent:
+            agent.initialize()
+            agent.new_session().prompt(replay.demo.PROMPT)
+        logs = [log.path for log in agent.artefacts.logs]
         replay.demo.RECORDING.mkdir(exist_ok=True)
         for log in logs:
             (replay.demo.RECORDING / log.name).write_bytes(project_log(log))

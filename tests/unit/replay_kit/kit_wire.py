@@ -31,7 +31,7 @@ def answers(number: Any, **result: Any) -> WireLine:
     return line("agent", id=number, result=result)
 
 
-def update(session: str, kind: str, **members: Any) -> WireLine:
+def update(session: str, kind: str, /, **members: Any) -> WireLine:
     return line("agent", method="session/update",
                 params={"sessionId": session, "update": {"sessionUpdate": kind, **members}})
 
@@ -40,7 +40,7 @@ def says(session: str, text: str, message: str = MESSAGE) -> WireLine:
     return update(session, "agent_message_chunk", content={"type": "text", "text": text}, messageId=message)
 
 
-def announced(session: str, call: str, **members: Any) -> WireLine:
+def announced(session: str, call: str, /, **members: Any) -> WireLine:
     return update(session, "tool_call", toolCallId=call, title=call, status="pending", **members)
 
 

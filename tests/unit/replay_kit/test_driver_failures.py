@@ -70,6 +70,17 @@ def test_every_wait_says_what_it_is_for(tmp_path: Path, step: dict[str, Any], aw
     assert failure.where.endswith(f"step 4 ({step['op']})")
 
 
+@pytest.mark.parametrize("steps", [
+    [op("startPrompt", text="mine"), op("waitForUpdate", update="agent_message_chunk")],
+    ["mine", op("startPrompt", text="silence")],
+])
+def test_an_update_that_was_waited_for_or_came_before_the_prompt_does_not_count(
+    tmp_path: Path, steps: list[Any],
+) -> None:
+    again = op("waitForUpdate", update="agent_message_chunk", timeoutMs=200)
+    assert failing(Stuck, tmp_path, *steps, again).where.endswith("step 5 (waitForUpdate)")
+
+
 @pytest.mark.parametrize("transport", ["pipe", "pty"])
 @pytest.mark.parametrize(("line", "why"), [
     ("Welcome!", "JSON is malformed"), ("{}", "missing required field `jsonrpc`"), ("[]", "Expected `object`"),
@@ -88,6 +99,17 @@ def test_a_line_on_stdout_that_is_not_protocol_ends_the_run(
 
 def test_blank_lines_are_nothing(tmp_path: Path) -> None:
     assert puppet(tmp_path, "print  ", "print").status == 0
+
+
+@pytest.mark.parametrize("transport", ["pipe", "pty"])
+def test_an_agent_that_writes_before_it_reads_on_is_read_while_it_is_written_to(
+    tmp_path: Path, transport: TransportName,
+) -> None:
+    """Both pipes are full at some time: whoever only wrote then would wait for ever."""
+    floods = [op("startPrompt", text="flood 100") for _ in range(3)]
+    said = [op("startPrompt", text="y" * 200_000) for _ in range(3)]
+    run = puppet(tmp_path, *floods, *said, *[op("awaitPrompt")] * 6, transport=transport)
+    assert sum(b'"stopReason"' in line.line for line in run.wire) == 6
 
 
 @pytest.mark.parametrize("transport", ["pipe", "pty"])
@@ -156,6 +178,7 @@ def test_waiting_for_the_log_of_an_agent_that_stores_none_is_the_scripts_mistake
 ) -> None:
     """Found without waiting: once a prompt is answered, the log would be there."""
     failure = failing(ScriptError, tmp_path, "mine", step)
+    assert "cannot be waited for" in failure.problem
     assert "use waitForUpdate or waitForFile" in failure.problem
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +29,8 @@ def spawn(call_id: str, prompt: str) -> Part:
 def family(word: str = "you ", written: str = "new\n") -> list[Log]:
     """Two turns: an answer, then three children at once, one forked and one with a child of its own, and files."""
     delegate = call(text("I ", "will", "."), thought("a", "b", "c"), spawn("p", "Be p."), spawn("q", "Be q."),
-                    tool("r", "subagent_fork", description="Fork", prompt="Be r."), tool("rd", "read", file_path="a.txt"))
+                    tool("r", "subagent_fork", description="Fork", prompt="Be r."),
+                    tool("rd", "read", file_path="a.txt"))
     work = call(tool("w", "write", file_path="b.txt", content=written),
                 tool("b", "bash", command="pwd; cp a.txt c.sh; chmod +x c.sh; rm a.txt", description="d"))
     parent = Log("parent").turn("One.", says("Hi ", "there ", word, "all")).turn(
@@ -46,7 +46,8 @@ def family(word: str = "you ", written: str = "new\n") -> list[Log]:
 
 
 def played(
-    bench: Workbench, recording: Path, prompts: Sequence[str] = PROMPTS, *, name: str = "run", mode: str = "full-access",
+    bench: Workbench, recording: Path, prompts: Sequence[str] = PROMPTS, *, name: str = "run",
+    mode: str = "full-access",
 ) -> Artefacts:
     """A run of its own store and workspace."""
     root = bench.home.parent / name

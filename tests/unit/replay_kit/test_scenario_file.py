@@ -97,7 +97,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_broken_json_is_named_with_its_line() -> None:
-    assert wrong(b'{"steps": [\n  {"op": "initialize"},\n  oops\n]}').startswith("golden/some/input.json:3: is not JSON")
+    message = wrong(b'{"steps": [\n  {"op": "initialize"},\n  oops\n]}')
+    assert message.startswith("golden/some/input.json:3: is not JSON")
 
 
 @pytest.mark.parametrize(("document", "parts"), [
@@ -111,7 +112,7 @@ def test_broken_json_is_named_with_its_line() -> None:
      ["`capabilities`", "$.fs.readTextFile", "`initialize` step"]),
     (script({"text": "x"}), ["step 3", "missing required field `op`"]),
     (script("prompt"), ["step 3", "a step is an object with an `op`"]),
-    (script(op("promt", text="x")), ["step 3", "unknown op 'promt'", "did you mean 'prompt'?", "known ops: initialize"]),
+    (script(op("promt", text="x")), ["step 3", "unknown op 'promt'", "did you mean 'prompt'?", "known ops: init"]),
     (script(op("waitForGoalPhase", phase="x")), ["step 3", "needs goals"]),
     (script(op("prompt", txt="x")), ["step 3 (prompt)", "prompt takes `text`, optionally `timeoutMs`, `session`"]),
     (script(op("prompt", text=5)), ["step 3 (prompt)", "Expected `str`, got `int`", "$.text"]),

@@ -1,0 +1,10 @@
+"""`acp-agent chat`: a terminal client for any ACP agent, for debugging by hand.
+
+    options   the command line
+    link      the agent's process and the lines that pass
+    protocol  what the client says and reads
+    services  files, terminals and questions that the agent asks the client for
+    keyboard  lines that are typed or piped
+    screen    what is shown: a transcript, or JSON lines
+    talk      the conversation: sessions, prompts, commands, cancelling
+"""

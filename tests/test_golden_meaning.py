@@ -1,0 +1,255 @@
+"""What each golden is there to show. A golden that is written again and no longer shows it fails here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from replay.golden import load_golden
+from replay.snapshot import Normalised, SessionLog
+from tests.golden_runs import GOLDEN
+
+Update = dict[str, Any]
+
+
+def golden(name: str) -> Normalised:
+    return load_golden(GOLDEN / name).expected
+
+
+def updates(run: Normalised, kind: str, **members: Any) -> list[Update]:
+    """The updates of a kind that have these members."""
+    found = [frame.value["params"]["update"] for frame in run.wire if frame.value.get("method") == "session/update"]
+    return [update for update in found if update["sessionUpdate"] == kind and members.items() <= update.items()]
+
+
+def text(run: Normalised) -> str:
+    return "".join(update["content"]["text"] for update in updates(run, "agent_message_chunk"))
+
+
+def endings(run: Normalised) -> list[Any]:
+    """The prompts' stop reasons and error codes, in the order of the prompts."""
+    found = []
+    for frame in run.wire:
+        if "error" in frame.value:
+            found.append(frame.value["error"]["data"]["code"])
+        elif "stopReason" in (frame.value.get("result") or {}):
+            found.append(frame.value["result"]["stopReason"])
+    return found
+
+
+def statuses(run: Normalised) -> dict[str, str]:
+    """The last status of each tool call."""
+    return {update["toolCallId"]: update["status"] for update in updates(run, "tool_call_update") if "status" in update}
+
+
+def asked(run: Normalised) -> list[str]:
+    """The tool calls that were asked about."""
+    return [frame.value["params"]["toolCall"]["toolCallId"] for frame in run.wire
+            if frame.value.get("method") == "session/request_permission"]
+
+
+def events(log: SessionLog, kind: str) -> list[Any]:
+    return [event.data for event in log.events if event.type == kind]
+
+
+def calls(log: SessionLog) -> int:
+    """How many model calls a session made itself."""
+    seed = 0 if log.header.seed_length is msgspec.UNSET else log.header.seed_length
+    own = [event.data["chunk"]["type"] for event in log.events[seed:] if event.type == "assistant/chunk"]
+    return own.count("finish")
+
+
+def family(run: Normalised) -> dict[str, int]:
+    """The sessions by address, each with its number of model calls."""
+    return {log.address: calls(log) for log in run.logs}
+
+
+def results(log: SessionLog) -> list[tuple[str, bool]]:
+    """Which tool calls have results, in order, and whether they are errors."""
+    messages = [data["message"] for data in events(log, "tool/result")]
+    return [(message["source"]["callId"], message["content"][0]["isError"]) for message in messages]
+
+
+# ---------------------------------------------------------------- turns
+
+
+def test_a_text_turn_streams_thoughts_and_text_in_pieces_and_tells_its_usage() -> None:
+    run = golden("text-turn")
+    assert len(updates(run, "agent_thought_chunk")) == 2
+    assert len(updates(run, "agent_message_chunk")) == 7
+    assert text(run) == "Hello! What shall we look at today? 🌱"
+    assert [(update["used"], update["size"]) for update in updates(run, "usage_update")] == [(198, 64_000)]
+    assert endings(run) == ["end_turn"]
+
+
+def test_several_turns_of_one_session_have_one_log_and_one_title() -> None:
+    run = golden("multi-turn")
+    assert endings(run) == ["end_turn"] * 3
+    assert [data["turn"] for data in events(run.logs[0], "turn/end")] == [1, 2, 3]
+    assert len(updates(run, "session_info_update")) == 1
+    assert "file://{{cwd}}/notes.txt" in str(events(run.logs[0], "user/message")[2])
+
+
+def test_a_tool_turn_has_a_plan_and_calls_that_work_and_fail() -> None:
+    run = golden("tool-turn")
+    assert [[entry["status"] for entry in update["entries"]] for update in updates(run, "plan")] == [
+        ["in_progress", "pending"], ["completed", "completed"]]
+    assert statuses(run) == {"plan-1": "completed", "look-1": "completed", "count-1": "completed", "gone-1": "failed",
+                             "plan-2": "completed"}
+    assert family(run) == {"root": 4}
+
+
+def test_an_edit_shows_its_diff_on_the_wire_and_leaves_its_file() -> None:
+    run = golden("edit-with-diff")
+    shown = [part for update in updates(run, "tool_call_update", status="completed")
+             for part in update.get("content", []) if part["type"] == "diff"]
+    changes = {(part["path"], part["oldText"] is None, part["newText"].partition("(")[2]) for part in shown}
+    assert ("{{cwd}}/examples/greet.txt", True, "") in changes
+    assert len(changes) == 3
+    assert statuses(run)["edit-3"] == "failed"
+    assert run.files["greet.py"].text is not msgspec.UNSET
+    assert 'def greet(person: str) -> str:\n    return f"Hello, {person}!"' in run.files["greet.py"].text
+
+
+def test_parallel_tools_have_results_in_the_order_of_the_model_and_wait_for_exclusive_ones() -> None:
+    run = golden("parallel-tools")
+    assert results(run.logs[0]) == [("read-a", False), ("find", False), ("names", False), ("read-gone", True),
+                                    ("change", False), ("read-c", False), ("read-b", False)]
+    kinds = [(event.type, event.data.get("callId")) for event in run.logs[0].events if event.type == "tool/call"]
+    assert [call for _, call in kinds] == [call for call, _ in results(run.logs[0])]
+    assert "a red fox" in str(updates(run, "tool_call_update", toolCallId="read-c", status="completed"))
+
+
+# ---------------------------------------------------------------- permission
+
+
+def test_a_yes_holds_for_one_call() -> None:
+    run = golden("permission-allowed")
+    assert asked(run) == ["write-1", "write-2"]
+    assert sorted(run.files) == ["again.txt", "note.txt"]
+
+
+def test_a_yes_for_always_holds_for_the_turns_that_follow_and_only_for_what_it_covers() -> None:
+    run = golden("permission-always")
+    assert asked(run) == ["write-1", "run-1"]
+    assert set(statuses(run)) == {"write-1", "write-2", "run-1", "run-2", "write-3"}
+    assert set(statuses(run).values()) == {"completed"}
+    assert len(events(run.logs[0], "approval/grant")) == 2
+
+
+def test_a_no_and_no_answer_keep_a_call_from_running() -> None:
+    run = golden("permission-rejected")
+    assert asked(run) == ["write-1", "run-1", "write-2"]
+    assert statuses(run) == dict.fromkeys(("write-1", "run-1", "write-2", "write-3"), "failed")
+    assert (run.files, endings(run)) == ({}, ["end_turn", "end_turn"])
+
+
+def test_a_question_says_which_child_asks() -> None:
+    run = golden("child-asks-permission")
+    assert asked(run) == ["ada/write-it", "bob/write-it"]
+    titles = [frame.value["params"]["toolCall"]["title"] for frame in run.wire
+              if frame.value.get("method") == "session/request_permission"]
+    assert titles == ["Ada writes: Write ada.txt", "Bob writes: Write bob.txt"]
+    assert {frame.session for frame in run.wire if frame.value.get("method") == "session/request_permission"} == {
+        run.logs[0].name}
+    assert (statuses(run)["ada/write-it"], statuses(run)["bob/write-it"]) == ("completed", "failed")
+    assert list(run.files) == ["ada.txt"]
+
+
+# ---------------------------------------------------------------- cancel, errors, limits
+
+
+def test_a_cancelled_stream_ends_its_turn_and_the_session_goes_on() -> None:
+    run = golden("cancel-in-stream")
+    assert endings(run) == ["cancelled", "end_turn"]
+    assert text(run) == "Once upon a time there was As I was saying: the end."
+    assert events(run.logs[0], "turn/end")[0]["reason"]["kind"] == "aborted"
+
+
+def test_a_cancelled_tool_leaves_one_result_for_every_call() -> None:
+    run = golden("cancel-in-tool")
+    assert endings(run) == ["cancelled", "end_turn"]
+    assert results(run.logs[0]) == [("first", False), ("long", True), ("never", True)]
+    assert [data["error"]["code"] for data in events(run.logs[0], "tool/result") if "error" in data] == [
+        "ABORTED", "ABORTED_BEFORE_DISPATCH"]
+    assert list(run.files) == ["started"]
+
+
+def test_a_provider_error_is_the_prompts_error_and_the_session_goes_on() -> None:
+    run = golden("provider-error")
+    assert endings(run) == ["AUTH", "end_turn", "refusal"]
+    assert text(run) == "I was about to Now it works.I would rather "
+
+
+def test_an_answer_at_the_token_limit_runs_no_call_that_was_cut() -> None:
+    run = golden("max-tokens")
+    assert endings(run) == ["max_tokens", "max_tokens", "end_turn"]
+    assert (statuses(run), run.files) == ({}, {})
+
+
+def test_failed_attempts_are_made_again_within_one_step() -> None:
+    run = golden("retry")
+    assert [data["failure"]["code"] for data in events(run.logs[0], "llm/retry")] == ["RATE_LIMIT", "EMPTY_RESPONSE"]
+    assert (family(run), endings(run)) == ({"root": 3}, ["end_turn"])
+    assert len(events(run.logs[0], "assistant/message")) == 1
+
+
+def test_prompts_wait_in_order_behind_a_turn_that_is_held() -> None:
+    run = golden("queue-of-prompts")
+    said = [event["content"][0]["text"] for event in events(run.logs[0], "user/message")]
+    assert said == ["First.", "Second.", "Third."]
+    assert family(run) == {"root": 4, "root 2": 2}
+    busy = [frame.value["params"]["update"]["content"]["text"] for frame in run.wire
+            if frame.session == run.logs[0].name and "agent_message_chunk" in frame.line]
+    assert busy == ["Holding.", "First is done.", "Second is done.", "Third is done."]
+    # The prompt that lets the first turn go on was sent last: the two before it had to wait.
+    assert [frame.value["id"] for frame in run.wire if "stopReason" in frame.line] == [4, 5, 6, 7]
+    assert [update["content"]["text"] for update in updates(run, "agent_message_chunk")][-1] == "Released."
+
+
+# ---------------------------------------------------------------- children
+
+
+def test_a_spawned_child_starts_empty() -> None:
+    run = golden("subagent-spawn")
+    assert family(run) == {"root": 2, "root > read-it": 2}
+    assert run.logs[1].header.seed_length is msgspec.UNSET
+    assert [data["content"][0]["text"] for data in events(run.logs[1], "user/message")] == [
+        "Read poem.txt and give its last word."]
+
+
+def test_two_children_each_have_their_own_answer() -> None:
+    run = golden("subagent-multi")
+    assert family(run) == {"root": 2, "root > east": 1, "root > west": 1}
+    assert "rises here" in str(updates(run, "tool_call_update", toolCallId="east", status="completed"))
+    assert "sets here" in str(updates(run, "tool_call_update", toolCallId="west", status="completed"))
+
+
+def test_a_forked_child_starts_with_its_parents_finished_turn_and_nothing_later() -> None:
+    run = golden("subagent-fork")
+    parent, child = run.logs
+    assert family(run) == {"root": 4, "root > check": 1}
+    assert isinstance(child.header.seed_length, int)
+    assert child.events[: child.header.seed_length] == parent.events[: child.header.seed_length]
+    assert child.events[child.header.seed_length - 1].type == "turn/end"
+    assert child.events[child.header.seed_length].type == "session/end-seed"
+    assert "Ask yourself" not in str(child.events)
+
+
+def test_a_spawned_and_a_forked_child_with_one_prompt_know_different_things() -> None:
+    run = golden("subagent-mixed")
+    assert family(run) == {"root": 3, "root > aware": 1, "root > fresh": 1}
+    seeds = {log.address: log.header.seed_length is not msgspec.UNSET for log in run.logs[1:]}
+    assert seeds == {"root > aware": True, "root > fresh": False}
+
+
+def test_three_children_make_different_numbers_of_calls() -> None:
+    run = golden("three-distinct-children")
+    assert family(run) == {"root": 2, "root > long": 3, "root > middle": 2, "root > short": 1}
+
+
+def test_a_child_has_a_child() -> None:
+    run = golden("child-of-child")
+    assert family(run) == {"root": 2, "root > outer": 2, "root > outer > inner": 2}
+    assert [log.header.delegation_depth for log in run.logs] == [0, 1, 2]

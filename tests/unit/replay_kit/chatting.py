@@ -1,0 +1,127 @@
+"""Runs of `acp-agent chat` as a process, for its tests."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pexpect
+
+from replay.chat.main import MARK
+from tests.support.processes import MARK as TEST_MARK
+from tests.support.processes import clean_environment, kill_marked, marked, new_mark, wait_until_gone
+from tests.unit.replay_kit.driven import TIMEOUT
+
+TINY = shlex.join([sys.executable, str(Path(__file__).with_name("chat_agent.py"))])
+SDK = shlex.join([sys.executable, str(Path(__file__).parents[2] / "support" / "sdk_agent.py")])
+CHAT = (sys.executable, "-m", "acp_agent", "chat")
+
+
+class Ended(subprocess.CompletedProcess[str]):
+    """A run that has ended."""
+
+    @property
+    def rows(self) -> list[Any]:
+        """What `--json` printed."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+def environment(home: Path, mark: str, **environ: str) -> dict[str, str]:
+    home.mkdir(exist_ok=True)
+    return clean_environment(home) | {TEST_MARK: mark, "TERM": "xterm"} | environ
+
+
+def chat(directory: Path, *words: str, agent: str | None = TINY, stdin: str = "", **environ: str) -> Ended:
+    """Run it to its end; no process may be left. `agent` None is our own."""
+    mark = new_mark()
+    flags = [] if agent is None else ["--agent", agent]
+    try:
+        done = subprocess.run(
+            [*CHAT, *flags, *words], cwd=directory, env=environment(directory / ".home", mark, **environ),
+            input=stdin, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        assert wait_until_gone(mark) == []
+    finally:
+        kill_marked(mark)
+    return Ended(done.args, done.returncode, done.stdout, done.stderr)
+
+
+class Terminal:
+    """A chat at a pseudo-terminal. A context manager; no process may be left at its end."""
+
+    def __init__(self, directory: Path, *words: str, agent: str | None = TINY, **environ: str) -> None:
+        self.mark = new_mark()
+        flags = [] if agent is None else ["--agent", agent]
+        with warnings.catch_warnings():
+            # Forking beside the threads of a test runner is what a terminal takes.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.child: pexpect.spawn[str] = pexpect.spawn(
+                CHAT[0], [*CHAT[1:], *flags, *words], cwd=str(directory), timeout=TIMEOUT, encoding="utf-8",
+                env=environment(directory / ".home", self.mark, **environ), dimensions=(50, 200))  # type: ignore[arg-type]  # the stubs know only os.environ
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                assert wait_until_gone(self.mark) == []
+        finally:
+            kill_marked(self.mark)
+            self.child.close(force=True)
+
+    def see(self, text: str) -> str:
+        """Wait until a text is shown; everything before it since the last wait."""
+        self.child.expect_exact(text)
+        return str(self.child.before)
+
+    def type(self, line: str) -> None:
+        """Type a line."""
+        self.child.sendline(line)
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.child.sendintr()
+
+    def leave(self) -> int:
+        """Ctrl-D, then the exit status."""
+        self.child.sendeof()
+        return self.status()
+
+    def status(self) -> int:
+        """Wait for the end; the exit status."""
+        self.child.expect(pexpect.EOF)
+        self.child.wait()
+        assert self.child.exitstatus is not None, f"ended by a signal: {self.child.signalstatus}"
+        return self.child.exitstatus
+
+
+@contextmanager
+def running(directory: Path, *words: str, agent: str = TINY) -> Iterator[subprocess.Popen[str]]:
+    """A chat with pipes that is still running. No process may be left at the end."""
+    mark = new_mark()
+    process = subprocess.Popen(
+        [*CHAT, "--agent", agent, *words], cwd=directory, env=environment(directory / ".home", mark), text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield process
+        process.wait(TIMEOUT)
+        assert wait_until_gone(mark) == []
+    finally:
+        kill_marked(mark)
+        process.communicate()
+
+
+def children(mark: str) -> dict[int, str]:
+    """The processes of a run's agent."""
+    return {pid: command for pid, command in marked(mark).items()
+            if MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes()}
