@@ -98,6 +98,9 @@ def _kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> in
         return kit(name, words)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read what is told has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "refresh": _refresh, "replay": _replay}

@@ -47,8 +47,10 @@ def check_tree(root: Path) -> list[TreeProblem]:
     return [*problems, *_check_pins(root)]
 
 
-def check_scenario(directory: Path) -> Iterator[TreeProblem]:
-    """The faults of one scenario's directory; pins are the tree's."""
+def check_scenario(directory: Path, *, values: bool = True) -> Iterator[TreeProblem]:
+    """The faults of one scenario's directory; pins are the tree's. `values` says whether ones that look machine-made
+    count.
+    """
     if not (directory / INPUT).exists():
         yield TreeProblem(directory, f"orphan: no {INPUT}, so nothing plays this; add the script or remove it")
     for name in (WIRE, FILES):
@@ -62,11 +64,11 @@ def check_scenario(directory: Path) -> Iterator[TreeProblem]:
     wanted = [child_log(number) if number else MAIN_LOG for number in range(len(names))]
     if names != wanted:
         yield TreeProblem(directory, f"the logs are {', '.join(names)}, they must be {', '.join(wanted)}")
-    yield from _check_logs(directory, names)
-    yield from _check_texts(directory)
+    yield from _check_logs(directory, names, values)
+    yield from _check_texts(directory, values)
 
 
-def _check_logs(directory: Path, names: list[str]) -> Iterator[TreeProblem]:
+def _check_logs(directory: Path, names: list[str], values: bool) -> Iterator[TreeProblem]:
     forms: list[LogForm] = []
     for name in names:
         try:
@@ -80,10 +82,10 @@ def _check_logs(directory: Path, names: list[str]) -> Iterator[TreeProblem]:
         order = ", ".join(Path(one.form.file).name for one in lineage.files)
         yield TreeProblem(directory, f"the logs are not in their order, which is {order}; write the golden again")
     for form in forms:
-        yield from _check_log(form)
+        yield from _check_log(form, values)
 
 
-def _check_log(form: LogForm) -> Iterator[TreeProblem]:
+def _check_log(form: LogForm, values: bool) -> Iterator[TreeProblem]:
     path = Path(form.file)
     seed = form.header.seed_length
     if seed is not UNSET and seed > len(form.events):
@@ -92,12 +94,12 @@ def _check_log(form: LogForm) -> Iterator[TreeProblem]:
         yield TreeProblem(path, "uncanonical: it holds events a golden leaves out or orders; write the golden again")
     elif logform.write(form) != path.read_bytes():
         yield TreeProblem(path, "uncanonical: its text is not the canonical one; write the golden again")
-    for at, event in enumerate(form.events):
+    for at, event in enumerate(form.events if values else ()):
         for left in leftovers(event.data, f"event {at} {event.type}"):
             yield TreeProblem(path, str(left))
 
 
-def _check_texts(directory: Path) -> Iterator[TreeProblem]:
+def _check_texts(directory: Path, values: bool) -> Iterator[TreeProblem]:
     try:
         wire, files = load_wire(directory), load_files(directory)
     except GoldenError as error:
@@ -107,7 +109,7 @@ def _check_texts(directory: Path) -> Iterator[TreeProblem]:
         path = directory / name
         if path.exists() and path.read_bytes() != text:
             yield TreeProblem(path, "uncanonical: its text is not the canonical one; write the golden again")
-    for at, frame in enumerate(wire, 1):
+    for at, frame in enumerate(wire if values else (), 1):
         for left in leftovers(frame.value, f"line {at}"):
             yield TreeProblem(directory / WIRE, str(left))
 

@@ -23,6 +23,9 @@ COMMAND = pytest.StashKey[tuple[str, ...]]()
 WRITTEN = pytest.StashKey[set[Path]]()
 """The trees whose goldens were written: their pins are settled at the end."""
 
+GOLDEN = "acp-golden"
+"""The property of a report that names a file which was written; xdist brings it to the process that tells."""
+
 _OUTPUT_KEY = "acp_written"
 
 
@@ -136,9 +139,10 @@ class ScenarioItem(pytest.Item):
         shutil.rmtree(root, ignore_errors=True)
 
     def _tell(self, verdict: Verdict) -> None:
-        lines = [*(f"wrote {path}" for path in verdict.changed), *verdict.notes]
-        if lines:
-            self.add_report_section("call", "golden", "\n".join(lines))
+        root = self.config.rootpath
+        written = (path.relative_to(root) if path.is_relative_to(root) else path for path in verdict.changed)
+        self.user_properties += [(GOLDEN, str(path)) for path in written]
+        self.user_properties += [(GOLDEN, f"note: {note}") for note in verdict.notes]
         if verdict.artefacts is not None and verdict.artefacts.stderr.strip():
             self.add_report_section("call", "agent stderr", verdict.artefacts.stderr)
 
@@ -191,6 +195,17 @@ def pytest_testnodedown(node: Any) -> None:
     """A worker of xdist has ended: take over what it wrote."""
     output = getattr(node, "workeroutput", {})
     node.config.stash.setdefault(WRITTEN, set()).update(map(Path, output.get(_OUTPUT_KEY, ())))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the files that were written."""
+    if not config.getoption("--acp-update"):
+        return
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    lines = [str(value) for report in reports for name, value in report.user_properties if name == GOLDEN]
+    terminalreporter.section("goldens", "-")
+    for line in lines or ["as they were"]:
+        terminalreporter.write_line(line)
 
 
 # ---------------------------------------------------------------- fixtures

@@ -71,15 +71,35 @@ BREAKS = (
           "        while candidate in self._used:", "        while number > 1:",
           ("tests/unit/acp/test_projection.py", "tests/wire/test_replay_children.py")),
     Break(6, "a cancelled command's processes live on", "acp_agent/tools/processes.py",
-          "        os.killpg(pid, number)", "        os.killpg(pid, 0)", ("tests/wire/test_tool_turns.py",)),
+          "    start = time.monotonic()\n    # A first look", "    return\n    # A first look",
+          ("tests/wire/test_tool_turns.py",)),
     Break(6, "a cancel leaves queued prompts to run", "acp_agent/session/session.py",
           "        queued, self._queue = list(self._queue), deque()", "        queued: list[QueuedPrompt] = []",
           ("tests/wire/test_sessions.py",)),
     Break(6, "a cancelled turn says that it ended by itself", "acp_agent/acp/handlers.py",
           '            return "cancelled"', '            return "end_turn"'),
     Break(6, "a cancelled parent is answered before its children have ended", "acp_agent/subagents/inprocess.py",
-          "            child.cancel(\"parent\")\n            with anyio.CancelScope(shield=True):\n"
-          "                await admitted.done.wait()\n            raise\n", "            raise\n",
+          """                await child.aclose("parent")
+        return child_result(child.log.state.history[own:], admitted.outcome, admitted.error)
+
+    @staticmethod
+    async def _finish(child: Session, admitted: QueuedPrompt) -> None:
+        \"""Wait for the child's end. It runs outside this task's cancel scope, so that its log ends properly.\"""
+        try:
+            await admitted.done.wait()
+        except anyio.get_cancelled_exc_class():
+            child.cancel("parent")
+            with anyio.CancelScope(shield=True):
+                await admitted.done.wait()
+            raise
+""",
+          """                await child.log.write()
+        return child_result(child.log.state.history[own:], admitted.outcome, admitted.error)
+
+    @staticmethod
+    async def _finish(child: Session, admitted: QueuedPrompt) -> None:
+        await admitted.done.wait()
+""",
           ("tests/unit/subagents/test_children_together.py", "tests/wire/test_replay_children.py")),
     Break(7, "calls that a cancel cut off get no result", "acp_agent/loop/calls.py",
           "        for position, state in enumerate(self._states):\n            match state:",

@@ -40,8 +40,8 @@ T = TypeVar("T")
 GRACE: Final = 3.0
 """Seconds an agent has to end after its input was closed."""
 
-_LAST_WORDS: Final = 0.3
-"""Seconds in which the last output of a process that has ended must have arrived."""
+_LAST_WORDS: Final = 1.0
+"""Seconds in which the last output of a process that has ended must have arrived, and an end its status."""
 
 
 class Refused(Exception):
@@ -273,7 +273,9 @@ class Link:
         self._observer.received(frame)
         match message:
             case Request():
-                self._serving[message.key] = self._tasks.create_task(self._answer(message))
+                task = self._tasks.create_task(self._answer(message))
+                self._serving[message.key] = task
+                task.add_done_callback(lambda done: self._served(message, done))
             case Notification(method="$/cancel_request"):
                 self._withdraw(message)
             case Response(id=int()):
@@ -291,11 +293,12 @@ class Link:
             self._say(encode_result(request.id, to_json(await self._client.serve(request.method, request.params))))
         except Refused as refused:
             self._say(encode_error(request.id, refused.code, refused.message))
-        except asyncio.CancelledError:
+
+    def _served(self, request: Request, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled before it began could not say so itself."""
+        self._serving.pop(request.key, None)
+        if task.cancelled():
             self._say(encode_error(request.id, REQUEST_CANCELLED, "the request was cancelled"))
-            raise
-        finally:
-            self._serving.pop(request.key, None)
 
     def _withdraw(self, notification: Notification) -> None:
         """The agent no longer wants an answer; it gets one all the same."""

@@ -31,10 +31,10 @@ _PROMPT, _MORE = "> ", ". "
 
 def main(words: Sequence[str]) -> int:
     """`acp-agent chat`; the exit status. Raises `SettingsError` for a wrong command line."""
-    if "--help" in words or "-h" in words:
+    options = parse(words, Path.cwd())
+    if options.help:
         sys.stdout.write(f"{HELP}\n")
         return 0
-    options = parse(words, Path.cwd())
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)  # takes the number of the stdin that was closed
     return asyncio.run(Chat(options).run())
@@ -48,8 +48,8 @@ class Chat:
         self._keyboard = Keyboard(0, self._at_once)
         self._typed = self._keyboard.is_terminal and options.prompt is None and not options.json
         self._screen: Screen = (
-            JsonLines(sys.stdout) if options.json
-            else Readable(plain_console(sys.stdout), options.wire, typed=self._typed))
+            JsonLines(sys.stdout, self._unread) if options.json
+            else Readable(plain_console(sys.stdout, self._unread), options.wire, typed=self._typed))
         self._asker: Asker = (
             Person(self._keyboard, self._screen, yes=options.yes) if self._typed else Rule(yes=options.yes))
         self._services: Services | None = None
@@ -58,6 +58,7 @@ class Chat:
         self._work: asyncio.Task[None] | None = None
         self._idle = False
         self._warned = False
+        self._nobody_reads = False
 
     async def run(self) -> int:
         """Chat until the end; the exit status."""
@@ -99,6 +100,8 @@ class Chat:
     async def _talk_through(self, link: Link) -> int:
         self._talk = Talk(link, self._screen, self._asker, self._options.cwd)
         self._work = asyncio.create_task(self._converse(self._talk))
+        if self._nobody_reads:
+            self._work.cancel()
         await asyncio.wait((self._work,))
         if self._work.cancelled():
             return 0 if self._typed and self._idle else 1
@@ -175,6 +178,13 @@ class Chat:
             self._screen.note("Ctrl-D, /quit or Ctrl-C again ends")
         else:
             self._quit()
+
+    def _unread(self) -> None:
+        """Nobody reads our output any more."""
+        self._idle = False
+        self._nobody_reads = True
+        if self._work is not None:
+            self._work.cancel()
 
     def _quit(self) -> None:
         """End without waiting for anything the agent still does."""

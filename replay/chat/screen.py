@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
@@ -60,11 +61,24 @@ class Screen(Observer, Protocol):
         ...
 
 
-def plain_console(file: IO[str]) -> Console:
-    """A console for a stream: colours on a terminal, none elsewhere."""
+def plain_console(file: IO[str], unread: Callable[[], None]) -> Console:
+    """A console for a stream: colours on a terminal, none elsewhere. `unread` is called when nobody reads any more."""
     from rich.console import Console
 
-    return Console(file=file, force_terminal=None if file.isatty() else False)
+    class Watched(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            _leave_unread(file)
+            unread()
+
+    return Watched(file=file, force_terminal=None if file.isatty() else False)
+
+
+def _leave_unread(file: IO[str]) -> None:
+    """Nobody reads what is written here, and Python's own flush at exit must not complain about it."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, file.fileno())
+    os.close(null)
 
 
 class Readable:
@@ -164,10 +178,11 @@ class _Row(Struct, frozen=True, omit_defaults=True):
 
 
 class JsonLines:
-    """A JSON object a line, for programs."""
+    """A JSON object a line, for programs. `unread` is called when nobody reads any more."""
 
-    def __init__(self, file: IO[str]) -> None:
+    def __init__(self, file: IO[str], unread: Callable[[], None]) -> None:
         self._file = file
+        self._unread = unread
 
     def sent(self, line: bytes) -> None:
         self._write(_Row(sender="client", frame=Raw(line)))
@@ -210,6 +225,5 @@ class JsonLines:
             self._file.write(f"{msgspec.json.encode(row).decode()}\n")
             self._file.flush()
         except BrokenPipeError:
-            # As rich does it: nobody reads, and Python's own flush at exit must not complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
-            raise SystemExit(1) from None
+            _leave_unread(self._file)
+            self._unread()

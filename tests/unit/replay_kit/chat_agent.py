@@ -7,7 +7,7 @@ at once. Prompts:
     ask-withdraw      one that is taken back   ask-strange      one with no option that anybody knows
     form JSON         a form                   call METHOD JSON any request; its answer is said
     hang              until it is cancelled    stubborn         never ends, whatever it is told
-    left              leaves a process         cwd              says its working directory
+    left              leaves a process         cwd, pid         says its working directory, its process id
     exit N            ends                     die              is killed
     close             closes its stdout
 
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 MODES = {"currentModeId": "slow", "availableModes": [
@@ -117,9 +118,12 @@ class Agent:
                 subprocess.Popen(["sleep", "300"], stdin=subprocess.DEVNULL, start_new_session=True)
                 self.say("left")
             case "cwd":
-                self.say(os.getcwd())
+                self.say(str(Path.cwd()))
+            case "pid":
+                self.say(f"pid {os.getpid()}")
             case _:
-                return self.end_somehow(word, rest) or self.say(rest) or "end_turn"
+                self.end_somehow(word, rest)
+                self.say(rest)
         return "end_turn"
 
     def end_somehow(self, word: str, rest: str) -> None:

@@ -15,9 +15,7 @@ from typing import Any, Self
 
 import pexpect
 
-from replay.chat.main import MARK
-from tests.support.processes import MARK as TEST_MARK
-from tests.support.processes import clean_environment, kill_marked, marked, new_mark, wait_until_gone
+from tests.support.processes import MARK, clean_environment, kill_marked, new_mark, wait_until_gone
 from tests.unit.replay_kit.driven import TIMEOUT
 
 TINY = shlex.join([sys.executable, str(Path(__file__).with_name("chat_agent.py"))])
@@ -36,21 +34,27 @@ class Ended(subprocess.CompletedProcess[str]):
 
 def environment(home: Path, mark: str, **environ: str) -> dict[str, str]:
     home.mkdir(exist_ok=True)
-    return clean_environment(home) | {TEST_MARK: mark, "TERM": "xterm"} | environ
+    return clean_environment(home) | {MARK: mark, "TERM": "xterm"} | environ
 
 
-def chat(directory: Path, *words: str, agent: str | None = TINY, stdin: str = "", **environ: str) -> Ended:
-    """Run it to its end; no process may be left. `agent` None is our own."""
+def chat(
+    directory: Path, *words: str, agent: str | None = TINY, stdin: str | Path = "", **environ: str,
+) -> Ended:
+    """Run it to its end; no process may be left. `agent` None is our own. `stdin` is a file, or what a pipe says."""
     mark = new_mark()
     flags = [] if agent is None else ["--agent", agent]
-    try:
-        done = subprocess.run(
-            [*CHAT, *flags, *words], cwd=directory, env=environment(directory / ".home", mark, **environ),
-            input=stdin, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-        assert wait_until_gone(mark) == []
-    finally:
-        kill_marked(mark)
-    return Ended(done.args, done.returncode, done.stdout, done.stderr)
+    source = stdin.open() if isinstance(stdin, Path) else subprocess.PIPE
+    with subprocess.Popen(
+        [*CHAT, *flags, *words], cwd=directory, env=environment(directory / ".home", mark, **environ), stdin=source,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out, err = process.communicate(None if isinstance(stdin, Path) else stdin, TIMEOUT)
+            assert wait_until_gone(mark) == []
+        finally:
+            kill_marked(mark)
+            if not isinstance(source, int):
+                source.close()
+    return Ended(process.args, process.returncode, out, err)
 
 
 class Terminal:
@@ -64,7 +68,7 @@ class Terminal:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.child: pexpect.spawn[str] = pexpect.spawn(
                 CHAT[0], [*CHAT[1:], *flags, *words], cwd=str(directory), timeout=TIMEOUT, encoding="utf-8",
-                env=environment(directory / ".home", self.mark, **environ), dimensions=(50, 200))  # type: ignore[arg-type]  # the stubs know only os.environ
+                env=environment(directory / ".home", self.mark, **environ), dimensions=(50, 200))
 
     def __enter__(self) -> Self:
         return self
@@ -120,8 +124,3 @@ def running(directory: Path, *words: str, agent: str = TINY) -> Iterator[subproc
         kill_marked(mark)
         process.communicate()
 
-
-def children(mark: str) -> dict[int, str]:
-    """The processes of a run's agent."""
-    return {pid: command for pid, command in marked(mark).items()
-            if MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes()}

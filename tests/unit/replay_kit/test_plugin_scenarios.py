@@ -62,7 +62,7 @@ def test_a_scenario_is_recorded_once_and_then_replays_to_its_golden(pytester: py
                                       a_txt="beans\n"))
     assert names(hello) == ["files.json", "input.json", "model.script", "session.jsonl", "stdout.jsonl", "workspace"]
     (hello / "model.script").write_text("this is not read: there is a recording now\n")
-    result = run(pytester, "-v", "golden")
+    result = run(pytester, "-vv", "golden")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["acp agent: *acp_agent", "golden/hello/input.json::hello PASSED*"])
 
@@ -95,10 +95,15 @@ def test_an_update_touches_nothing_that_did_not_change(pytester: pytest.Pytester
     hello = recorded(pytester, scenario(pytester.path / "golden" / "hello", "Hi.", script=HELLO))
     recorded(pytester, scenario(pytester.path / "golden" / "other", "Hi.", script=HELLO))
     before = stamps(pytester.path / "golden")
-    run(pytester, "--acp-update", "golden").assert_outcomes(passed=2)
+    unchanged = run(pytester, "--acp-update", "golden")
+    unchanged.assert_outcomes(passed=2)
+    unchanged.stdout.fnmatch_lines(["*- goldens -*", "as they were"])
     assert stamps(pytester.path / "golden") == before
     (hello / "input.json").write_text((hello / "input.json").read_text().replace("Hi.", "Good day."))
-    run(pytester, "--acp-update", "golden").assert_outcomes(passed=2)
+    changed = run(pytester, "--acp-update", "golden")
+    changed.assert_outcomes(passed=2)
+    changed.stdout.fnmatch_lines(
+        ["*- goldens -*", "golden/hello/session.jsonl", "golden/hello/stdout.jsonl", "2 passed*"], consecutive=True)
     after = stamps(pytester.path / "golden")
     assert {name for name in after if after[name] != before.get(name)} == {
         "hello/input.json", "hello/session.jsonl", "hello/stdout.jsonl"}
@@ -181,7 +186,10 @@ def test_workers_of_xdist_write_and_compare_side_by_side(pytester: pytest.Pytest
     (golden / "_pins").mkdir()
     (golden / "_pins" / "system-7.md").write_text("a prompt that nobody uses any more\n")
     words = (*QUICK, "-n", "2", f"--acp-agent={OWN}", "golden")
-    pytester.runpytest_subprocess(*words, "--acp-update").assert_outcomes(passed=4)
+    written = pytester.runpytest_subprocess(*words, "--acp-update")
+    written.assert_outcomes(passed=4)
+    assert sorted(line for line in written.outlines if line.endswith("/stdout.jsonl")) == [
+        f"golden/{name}/stdout.jsonl" for name in ("four", "one", "three", "two")]
     assert names(golden / "_pins") == ["system-1.md", "tools-1.json"]
     before = stamps(golden)
     pytester.runpytest_subprocess(*words).assert_outcomes(passed=4)
@@ -207,6 +215,32 @@ def test_a_foreign_agent_is_judged_by_its_wire_and_its_files(pytester: pytest.Py
     assert "file made.txt" in text
     assert '- agent_message_chunk " you"' in text
     assert '+ agent_message_chunk " there"' in text
+
+
+BUILT = """\
+import json, sys, uuid
+for line in sys.stdin:
+    request = json.loads(line)
+    build = {build}
+    result = {{"protocolVersion": 1, "agentCapabilities": {{}}, "_meta": {{"build": str(build)}}}}
+    print(json.dumps({{"jsonrpc": "2.0", "id": request["id"], "result": result}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("build", "stable"), [("uuid.UUID(int=2**77)", True), ("uuid.uuid4()", False)])
+def test_a_value_that_looks_machine_made_is_noted_and_fails_when_it_differs(
+    pytester: pytest.Pytester, build: str, stable: bool,
+) -> None:
+    agent = pytester.path / "agent.py"
+    agent.write_text(BUILT.format(build=build))
+    (pytester.path / "golden" / "built").mkdir(parents=True)
+    (pytester.path / "golden" / "built" / "input.json").write_text('{"steps": [{"op": "initialize"}]}')
+    written = run(pytester, "--acp-update", "golden", agent=f"{sys.executable} {agent}")
+    written.assert_outcomes(passed=1)
+    written.stdout.fnmatch_lines(["note: *_meta, build: * looks like an id and has no name: if it differs*"])
+    again = run(pytester, "golden", agent=f"{sys.executable} {agent}")
+    again.assert_outcomes(passed=stable, failed=not stable)
+    assert ("leftover" in shown(again)) is not stable
 
 
 def test_a_stuck_agent_is_shown_with_what_was_awaited_and_its_last_frames(pytester: pytest.Pytester) -> None:
