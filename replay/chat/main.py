@@ -14,8 +14,9 @@ from pathlib import Path
 
 from msgspec import Raw, Struct
 
+from replay.chat.contract import AgentGone
 from replay.chat.keyboard import Keyboard
-from replay.chat.link import AgentGone, Link, open_link
+from replay.chat.link import Link, open_link
 from replay.chat.options import HELP, Options, parse
 from replay.chat.questions import Asker, Person, Rule
 from replay.chat.screen import JsonLines, Readable, Screen, plain_console
@@ -70,7 +71,7 @@ class Chat:
                 options.cwd, Path(folder, "terminals"), environ, self._asker, self._screen.terminal_output)
             try:
                 async with open_link(
-                    options.agent, cwd=options.cwd, environ=environ, marks=frozenset({f"{MARK}={mark}".encode()}),
+                    options.agent, cwd=Path.cwd(), environ=environ, marks=frozenset({f"{MARK}={mark}".encode()}),
                     directory=Path(folder), observer=self._screen, client=self,
                 ) as self._link:
                     status = await self._talk_through(self._link)

@@ -26,7 +26,7 @@ streams, thoughts, tool calls with their diffs and output, plans, questions.
 
   --agent COMMAND  the agent, as one word: --agent "python my_agent.py --flag". Without it: this acp-agent, with
                    the settings of its variables (ACP_REPLAY_DIR, ACP_MODEL, ...) and its config file
-  --cwd DIR        the session's working directory; default: the current one
+  --cwd DIR        the session's working directory; default: the current one, in which the agent is started anyway
   --wire           print every frame of both directions too, a line each, long texts cut; --wire=full: uncut
   --yes            allow whatever the agent asks permission for
   --json           print JSON for programs instead: one object a line, see below
@@ -46,7 +46,7 @@ the agent could not be talked to or ended by itself. It is 2 for a wrong command
 The client serves file reads and writes below the working directory, terminals, and at a terminal forms.
 
 --json prints, one to a line:
-  {{"sender": "client" | "agent", "frame": {{...}}}}   a frame, as it passed
+  {{"sender": "client" | "agent", "frame": {{}}}}    a frame, as it passed
   {{"sender": "agent", "junk": TEXT, "why": TEXT}}     a line on its stdout that is no JSON-RPC message
   {{"sender": "agent", "stderr": TEXT}}                a line on its stderr
   {{"note": TEXT}}                                     a remark of the client's own

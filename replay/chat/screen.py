@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from replay.artefacts import Side
-from replay.chat.link import Observer
+from replay.chat.contract import Observer
 from replay.chat.options import Wire
 from replay.printer import brief, visible
 from replay.transcript import Transcript

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from acp_agent.rpc.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
-from replay.chat.link import Refused
+from replay.chat.contract import Refused
 from replay.chat.protocol import Done, FileText, Form, NewTerminal, Read, TerminalName, Write
 from replay.chat.questions import Asker
 from replay.terminals import CreateParams, ExitStatus, Terminal, Terminals

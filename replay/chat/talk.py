@@ -10,7 +10,8 @@ from msgspec import UNSET
 from acp_agent import __version__
 from acp_agent.acp.handshake import PROTOCOL_VERSION, Implementation
 from replay.chat.commands import COMMANDS, Run, Say, Wrong, read_command
-from replay.chat.link import Link, Refused, Unreadable
+from replay.chat.contract import Refused, Unreadable
+from replay.chat.link import Link
 from replay.chat.protocol import (
     Authenticate,
     AuthMethod,

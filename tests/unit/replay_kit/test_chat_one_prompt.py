@@ -98,11 +98,17 @@ def test_the_client_serves_no_file_outside_of_the_working_directory(tmp_path: Pa
     assert outside.read_text() == "secret"
 
 
-def test_a_relative_agent_and_the_working_directory_mean_what_they_say(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
+def test_a_session_works_elsewhere_while_the_agent_is_started_where_the_user_is(tmp_path: Path) -> None:
+    """So that a relative path in the agent's command or variables means what it meant when it was typed."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     (tmp_path / "agent.py").write_bytes(Path(TINY.split()[-1]).read_bytes())
-    done = chat(tmp_path, "--cwd", "elsewhere", "cwd", agent=f"{TINY.split()[0]} agent.py")
-    assert f"\n{(tmp_path / 'elsewhere').resolve()}\n" in done.stdout
+    command = json.dumps({"command": "sh", "args": ["-c", "pwd > here"]})
+    prompts = ["cwd", f"call terminal/create {command}", 'call terminal/wait_for_exit {"terminalId": "terminal-1"}']
+    done = chat(tmp_path, "--cwd", "elsewhere", agent=f"{TINY.split()[0]} agent.py", stdin="\n".join(prompts))
+    assert f"session session-1 in {elsewhere.resolve()}" in done.stdout
+    assert f"\n{tmp_path.resolve()}\n" in done.stdout
+    assert (elsewhere / "here").read_text() == f"{elsewhere.resolve()}\n"
 
 
 def test_json_has_every_frame_of_both_sides_and_what_the_client_says_is_the_protocol(tmp_path: Path) -> None:
