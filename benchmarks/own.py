@@ -134,7 +134,8 @@ def loading(fixtures: Path, corpus: Path) -> None:
             read_directory(directory, Findings())
 
     ours, floor = _rate(load_all, size), _rate(lambda: floors.grouped(lines), size)
-    print(f"loading {len(directories)} recordings, lengthened: {ours:.0f} MB/s; floor {floor:.0f} MB/s; ratio {ours / floor:.2f}")
+    many = f"loading {len(directories)} recordings, lengthened"
+    print(f"{many}: {ours:.0f} MB/s; floor {floor:.0f} MB/s; ratio {ours / floor:.2f}")
     big = fixtures / "endless"
     blob = (big / "session.jsonl").read_bytes()
     ours = _rate(lambda: read_directory(big, Findings()), len(blob) / 1e6)

@@ -94,8 +94,8 @@ def test_the_recorded_working_directory_becomes_the_live_one(tmp_path: Path, cwd
 
 @pytest.mark.parametrize(
     ("outcome", "approved"),
-    [("approved", True), ("allowed-once", True), ("allow_once", True), ("allow-always", True), ("allowed", True), ("accepted", True),
-     ("rejected", False), ("cancelled", None), ("reject_once", False)],
+    [("approved", True), ("allowed-once", True), ("allow_once", True), ("allow-always", True), ("allowed", True),
+     ("accepted", True), ("rejected", False), ("cancelled", None), ("reject_once", False)],
 )  # fmt: skip
 def test_a_recorded_decision_comes_with_the_result(tmp_path: Path, outcome: str, approved: bool | None) -> None:
     log = Log("root").begin(1).say(1, 1, "x")
