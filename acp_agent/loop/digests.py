@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
 
 from acp_agent.providers.base import Surface
 from acp_agent.session.codec import encode_line
@@ -19,8 +21,6 @@ _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(
 
 def digest(data: bytes) -> str:
     """16 hex digits of BLAKE2b: enough to tell parts apart, short enough to log with every call."""
-    from hashlib import blake2b  # loads OpenSSL's bindings: not before the first model call
-
     return blake2b(data, digest_size=8).hexdigest()
 
 
@@ -35,6 +35,12 @@ class Tokeniser:
         longest_first = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
         # A full stop that ends a sentence may follow a path.
         self._paths = re.compile(rf"({longest_first})(?!\.*[\w-])") if longest_first else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokeniser) and other._names == self._names
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._names.items()))
 
     def __call__(self, text: str) -> str:
         # A search for a fixed string is far faster than any of the patterns, and most text needs none of them.
@@ -60,7 +66,9 @@ class RequestDigester:
         """The digests for one request. `rewrites` counts how often history was rewritten, not appended to."""
         if header != self._header:
             self._header = header
-            self._parts = (self._of(header.config), self._of(header.system), self._of(header.tools))
+            parts = (header.config, header.system, header.tools)
+            config, system, tools = (_shared_digest(self._tokenise, encode_line(part)) for part in parts)
+            self._parts = (config, system, tools)
         if rewrites != self._rewrites or len(messages) < self._count:
             self._count, self._rewrites, self._head = 0, rewrites, ""
         added = [self._of(_meaning(message)) for message in messages[self._count :]]
@@ -70,7 +78,15 @@ class RequestDigester:
         return RequestParts(*self._parts, MessageDigests(len(messages), self._head, added))
 
     def _of(self, part: object) -> str:
-        return digest(self._tokenise(encode_line(part).decode()).encode())
+        return _digest(self._tokenise, encode_line(part))
+
+
+def _digest(tokenise: Tokeniser, line: bytes) -> str:
+    return digest(tokenise(line.decode()).encode())
+
+
+_shared_digest = lru_cache(maxsize=64)(_digest)
+"""For what the sessions of a process mostly have in common: the system prompt and the tools."""
 
 
 def _meaning(message: Surface) -> object:

@@ -122,6 +122,7 @@ class JsonlAppender:
         self._fd: int | None = None
         self._size = 0
         self._dirty = False
+        self._to_name = 0
         self._named: asyncio.Future[None] | None = None
         """Waits until the new file's name is on the device; begun when the file is made, for it takes a while."""
         self._closed = False
@@ -208,7 +209,7 @@ class JsonlAppender:
 
     def _create(self) -> None:
         """Make the file under its name only when its header and first events are in it, never over another."""
-        make_private(self.path.parent)
+        made = make_private(self.path.parent)
         head = codec.encode_header(self._header)
         temporary = self.path.with_name(f".{self.path.name}.{os.urandom(8).hex()}.new")
         fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -221,8 +222,9 @@ class JsonlAppender:
         finally:
             temporary.unlink()
         self._fd, self._size = fd, len(head)
-        directory = self.path.parent
-        self._named = asyncio.get_running_loop().run_in_executor(None, _sync_directories, directory)
+        self._to_name = made + 1
+        loop = asyncio.get_running_loop()
+        self._named = loop.run_in_executor(None, _sync_directories, self.path.parent, self._to_name)
 
     async def _sync(self) -> None:
         async with self._syncing:
@@ -244,18 +246,22 @@ class JsonlAppender:
         try:
             await asyncio.shield(named)
         except OSError:
-            await _in_thread(lambda: _sync_directories(self.path.parent))
+            await _in_thread(lambda: _sync_directories(self.path.parent, self._to_name))
         self._named = None
 
 
-def make_private(directory: Path) -> None:
-    """Make a directory and its missing parents, for their owner alone: logs hold whatever a user works on."""
+def make_private(directory: Path) -> int:
+    """Make a directory and its missing parents, for their owner alone: logs hold whatever a user works on.
+
+    Returns how many were made.
+    """
     if directory.is_dir():
-        return
+        return 0
     if directory.exists():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    make_private(directory.parent)
+    made = make_private(directory.parent)
     directory.mkdir(exist_ok=True, mode=0o700)
+    return made + 1
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:
@@ -269,9 +275,9 @@ def write_all(fd: int, data: bytes | bytearray) -> None:
         view.release()
 
 
-def _sync_directories(directory: Path) -> None:
-    """Wait until the names of a new log, of its directory and of its project are on the device."""
-    for _ in range(3):
+def _sync_directories(directory: Path, count: int) -> None:
+    """Wait until the names in a directory, and in so many above it, are on the device."""
+    for _ in range(count):
         handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
