@@ -261,10 +261,20 @@ def end_processes(transport: Transport, marks: frozenset[bytes], grace: float = 
         _signal_group(transport.pid, signal.SIGTERM)
         _wait(transport, grace)
     _signal_group(transport.pid, signal.SIGKILL)
-    for pid in _marked(marks):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
     _wait(transport, grace)
+    _end_marked(marks, grace)
+
+
+def _end_marked(marks: frozenset[bytes], seconds: float) -> None:
+    """Kill until none is seen: a killed process takes a moment to go, and may have started another just before."""
+    import time
+
+    deadline = time.monotonic() + seconds
+    while (found := _marked(marks)) and time.monotonic() < deadline:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
