@@ -4,7 +4,8 @@ One session is a header and a list of events numbered 0, 1, 2, ... Everything th
 a client is shown follows from that list. Names, fields and key order are those of session log format 0; the
 types marked "ours" are additions that foreign readers skip (`ignorable`).
 
-A field that is absent is `UNSET`, never `None`; field order here is the order on disk.
+A field that is absent is `UNSET`, never `None`; field order here is the order on disk. The file is long because it
+is the format's whole vocabulary, and is read as one.
 """
 
 from __future__ import annotations
