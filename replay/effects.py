@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.errors import RecordingError
 from acp_agent.ids import CallId
-from acp_agent.session.events import ImageBlock, TextBlock, ToolContent, ToolError
+from acp_agent.session.events import ApprovalGrant, ImageBlock, TextBlock, ToolContent, ToolError
 from acp_agent.tools.base import CallKey, Observation, Outcome, RecordedCall
 from replay.fixture import Recording
 from replay.lanes import Drift, Lane
@@ -23,6 +23,7 @@ from replay.rows import (
     AskedRow,
     DecidedRow,
     FileSeenRow,
+    GrantRow,
     StepStartRow,
     ToolCallRow,
     ToolResultRow,
@@ -56,6 +57,7 @@ class Recorded(Struct):
     arguments: str | None = None
     outcome: Outcome | None = None
     approved: bool | None = None
+    grant: ApprovalGrant | None = None
     held: bool = False
     line: int = 0
 
@@ -86,9 +88,13 @@ class _Reader:
         self._place = (0, 0)
         self._asked: dict[str, CallId] = {}
         self._seen: list[Observation] = []
+        self._decided: Recorded | None = None
+        """The call decided by the row just read: a grant behind it is the answer's."""
 
     def read(self) -> Steps:
         for at, row in self._recording.own_rows():
+            if not isinstance(row, GrantRow):
+                self._decided = None
             match row:
                 case StepStartRow():
                     self._place = (row.data.turn, row.data.step)
@@ -100,6 +106,8 @@ class _Reader:
                     self._asked[row.data.id] = row.data.call_id
                 case DecidedRow():
                     self._on_decided(row)
+                case GrantRow() if self._decided is not None:  # else it is a child's, handed up
+                    self._decided.grant = row.data
                 case TurnEndRow() if row.data.reason.kind in HALTED:
                     self._hold(row.data.turn)
                 case FileSeenRow():
@@ -145,7 +153,8 @@ class _Reader:
     def _on_decided(self, row: DecidedRow) -> None:
         call_id = self._asked.get(row.data.id)
         if call_id is not None and row.data.outcome != "cancelled":
-            self._call(self._place, call_id, bare=False).approved = row.data.outcome in YES
+            self._decided = self._call(self._place, call_id, bare=False)
+            self._decided.approved = row.data.outcome in YES
 
 
 class ReplayEffects:
@@ -177,7 +186,7 @@ class ReplayEffects:
                 f"{where}: the recorded call is {found.name} {shorten(found.arguments or '')}, the live one"
                 f" {key.name} {shorten(key.arguments)}; record the session again or set ACP_REPLAY_TOOLS=live",
                 turn=key.turn, step=key.step, position=key.position)
-        return RecordedCall(_expanded(found.outcome, lane, key.cwd), found.approved, found.held)
+        return RecordedCall(_expanded(found.outcome, lane, key.cwd), found.approved, found.held, found.grant)
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Compare a live result with the recorded one; the first difference of a lane is reported."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,7 +190,10 @@ def _finished(pieces: Sequence[Piece]) -> bool:
 
 
 def _touch(cwd: str, name: str) -> None:
-    """Make an empty file, leaving one that exists as it is."""
+    """Make an empty file, leaving one that exists as it is. A link may not lead out of the directory."""
+    root = os.path.realpath(cwd)
+    if not os.path.realpath(Path(cwd, name)).startswith(root.rstrip("/") + "/"):
+        raise RecordingError(f"a hang's ready file {name} leads out of {cwd}; name a file inside it")
     try:
         Path(cwd, name).touch()
     except OSError as error:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from acp_agent.ids import CallId
-from acp_agent.session.events import Chunk, FileSeen, RequestContext, ToolCall
+from acp_agent.session.events import ApprovalGrant, Chunk, FileSeen, RequestContext, ToolCall
 
 SAFE = 2**53 - 1
 """The largest integer every JSON reader agrees on; seqs and times stay within it."""
@@ -177,6 +177,10 @@ class DecidedRow(Row, tag="approval/decided", frozen=True, gc=False):
     data: DecidedData
 
 
+class GrantRow(Row, tag="approval/grant", frozen=True, gc=False):
+    data: ApprovalGrant
+
+
 class RetryRow(Row, tag="llm/retry", frozen=True, gc=False):
     data: RetryData
 
@@ -246,7 +250,7 @@ PIECES: frozenset[type] = PACKED | {ChunkRow}
 
 _TYPES = (
     ChunkRow, TextRow, ReasoningRow, CallRow, TurnStartRow, TurnEndRow, StepStartRow, ToolCallRow, ToolResultRow,
-    UserRow, HeaderRow, ContextRow, SentRow, SummaryRow, AskedRow, DecidedRow, RetryRow, RetryStartedRow,
+    UserRow, HeaderRow, ContextRow, SentRow, SummaryRow, AskedRow, DecidedRow, GrantRow, RetryRow, RetryStartedRow,
     FileSeenRow, AssistantRow, EndSeedRow, InboxRow, StepEndRow, TitleRow, DescriptorRow, PolicyRow, TodoRow,
     BoundRow,
 )  # fmt: skip

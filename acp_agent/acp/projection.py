@@ -147,7 +147,7 @@ class Projection:
 
     def _wire_id(self, block: ToolCallBlock) -> WireCallId:
         """The model's id where it is new in the session; some model servers use an id again."""
-        return self.claim(block.id)
+        return self.claim(block.id or "call")
 
     def claim(self, wanted: str) -> WireCallId:
         """An id that no call of this session was shown with: the wanted one, or that with a number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -54,6 +54,7 @@ class Assembler:
     def __init__(self) -> None:
         self._growing: dict[int, _Growing] = {}
         self._ended: dict[int, ContentBlock] = {}
+        self._told: dict[int, str] = {}
         self.usage: Usage | UnsetType = UNSET
         self.finish: Finish | None = None
 
@@ -61,8 +62,12 @@ class Assembler:
         """Take a batch and give it back as it is to be logged.
 
         A successful finish without any content is logged as the failure it is (lesson 29: an empty
-        completion is retryable, not a success). Chunks after the finish are dropped.
+        completion is retryable, not a success). Chunks after the finish are dropped. What a block's end holds
+        beyond its deltas is made a delta of its own: a client is shown deltas, and history must not say more.
         """
+        if any(type(chunk) is BlockEnd for chunk in chunks):
+            chunks = list(self._with_untold(chunks))
+            self._told.clear()
         for at, chunk in enumerate(chunks):
             if type(chunk) is TextDelta:
                 self._grow(chunk.index, "text").pieces.append(chunk.text)
@@ -74,6 +79,19 @@ class Assembler:
             else:
                 self._take(chunk)
         return chunks
+
+    def _with_untold(self, chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            if isinstance(chunk, TextDelta | ReasoningDelta):
+                self._told[chunk.index] = self._told.get(chunk.index, "") + chunk.text
+            elif isinstance(chunk, BlockEnd) and isinstance(chunk.block, TextBlock | ReasoningBlock):
+                growing = self._growing.get(chunk.index)
+                told = ("" if growing is None else "".join(growing.pieces)) + self._told.pop(chunk.index, "")
+                text = chunk.block.text
+                if len(text) > len(told) and text.startswith(told):
+                    kind = TextDelta if isinstance(chunk.block, TextBlock) else ReasoningDelta
+                    yield kind(chunk.index, text[len(told) :])
+            yield chunk
 
     def _settled(self, finish: Finish) -> Finish:
         if finish.reason.kind in ("stop", "tool-calls") and not any(map(_has_content, self.content())):

@@ -202,6 +202,8 @@ class CallRunner:
         """Why the call may not run, or None when it may."""
         if recorded is not None and recorded.approved is not None:
             self._log_question(position, "replayed", "approved" if recorded.approved else "rejected")
+            if recorded.grant is not None:
+                self._host.log.append(recorded.grant)
             return None if recorded.approved else recorded.outcome
         verdict = judge(self._host.mode(), tool, args, self._host.grants())
         if isinstance(verdict, Deny):

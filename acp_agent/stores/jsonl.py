@@ -182,7 +182,8 @@ class JsonlAppender:
     # -- the file
 
     def _failure(self, deed: str, error: OSError) -> StoreError:
-        return StoreError(f"{self.path}: the session log cannot be {deed}: {error.strerror or error}")
+        return StoreError(f"{self.path}: the session log cannot be {deed}: {error.strerror or error}; "
+                          f"ACP_SESSION_STORE says where logs are kept")
 
     def _write(self, rows: bytes) -> None:
         self._pending += rows

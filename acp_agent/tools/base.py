@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.ids import CallId, SessionId
-from acp_agent.session.events import ImageBlock, TextBlock, Todo, ToolError, ToolResult
+from acp_agent.session.events import ApprovalGrant, ImageBlock, TextBlock, Todo, ToolError, ToolResult
 
 Kind = enum.StrEnum("Kind", ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"])
 """A tool call's kind on the wire (ACP `ToolKind`)."""
@@ -208,9 +208,11 @@ class CallKey(Struct, frozen=True):
 class RecordedCall(Struct, frozen=True):
     """A call's recorded fate. `approved` is None where the recording holds no decision.
 
-    `held` says that the recorded call never came to an end of its own: it lasts until it is cancelled.
+    `grant` is what the recorded answer meant for the rest of the session, where it said "always". `held` says
+    that the recorded call never came to an end of its own: it lasts until it is cancelled.
     """
 
     outcome: Outcome
     approved: bool | None = None
     held: bool = False
+    grant: ApprovalGrant | None = None

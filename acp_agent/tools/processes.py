@@ -36,6 +36,7 @@ class Patience(Struct, frozen=True):
 
 
 ON_TIMEOUT = Patience(grace=1.0, total=2.0)
+ON_END = Patience(grace=0.1, total=0.5)
 ON_CANCEL = Patience(grace=0.15, total=0.7)
 
 
@@ -52,7 +53,7 @@ async def run_process(
 ) -> Exit:
     """Run `command` (program and arguments) with stdin empty, feeding its output to `sink`.
 
-    Ends when the command itself has ended; what it left running in its group is killed. After `timeout` seconds
+    Ends when the command itself has ended; what it left running is killed. After `timeout` seconds
     the command and all its descendants get SIGTERM, then SIGKILL. On cancellation they are gone, or given up on
     after `ON_CANCEL.total`, before the cancellation is passed on. Raises OSError when the command cannot be
     started, and ValueError for a NUL in it.
@@ -85,6 +86,7 @@ async def _follow(transport: asyncio.SubprocessTransport, pipes: _Pipes, mark: s
         await asyncio.wait((pipes.exited,), timeout=DRAIN)
     await asyncio.wait((pipes.drained,), timeout=DRAIN)
     _signal_group(pid, signal.SIGKILL)
+    await kill_tree(pid, mark, ON_END)
     pipes.sink = _nowhere
     status = transport.get_returncode()
     if status is not None and status >= 0:
