@@ -64,8 +64,11 @@ def _explain(words: Sequence[str]) -> int:
         return 0
     as_json = "--json" in words
     rest = [word for word in words if word != "--json"]
-    if len(rest) != 1 or rest[0].startswith("-"):
-        raise SettingsError("usage: acp-agent explain DIR [--json]")
+    plain = rest[:1] == ["--"]
+    rest = rest[1:] if plain else rest
+    if len(rest) != 1 or (rest[0].startswith("-") and not plain):
+        hint = "; write ./ before a name that begins with -" if any(word.startswith("-") for word in rest) else ""
+        raise SettingsError(f"usage: acp-agent explain DIR [--json]{hint}")
     from acp_agent.app import explain
 
     return explain(Path(rest[0]), as_json)

@@ -100,10 +100,10 @@ def _log_names(directory: Path, findings: Findings) -> list[str] | None:
     try:
         names = [path.name for path in directory.iterdir() if path.suffix == ".jsonl"]
     except FileNotFoundError:
-        findings.fault("the replay directory does not exist; set ACP_REPLAY_DIR to a directory of session logs",
+        findings.fault("the replay directory does not exist; name a directory of session logs (ACP_REPLAY_DIR)",
                        str(directory))
     except NotADirectoryError:
-        findings.fault("this is a file; set ACP_REPLAY_DIR to the directory it is in", str(directory))
+        findings.fault("this is a file; name the directory it is in (ACP_REPLAY_DIR)", str(directory))
     except OSError as error:
         findings.fault(f"the replay directory cannot be read ({error.strerror}); check its permissions",
                        str(directory))

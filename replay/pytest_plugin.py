@@ -221,7 +221,7 @@ class PlayScenario(Protocol):
     """Plays a script: a scenario's directory, or the members of an `input.json` without one."""
 
     def __call__(
-        self, scenario: Path | Sequence[dict[str, Any]], *, recording: Path | None = None, **members: Any,
+        self, scenario: Path | str | Sequence[dict[str, Any]], *, recording: Path | None = None, **members: Any,
     ) -> Artefacts: ...
 
 
@@ -261,15 +261,15 @@ def acp_scenario_player(
     roots = _numbered(tmp_path, "scenario")
 
     def play_scenario(
-        scenario: Path | Sequence[dict[str, Any]], *, recording: Path | None = None, **members: Any,
+        scenario: Path | str | Sequence[dict[str, Any]], *, recording: Path | None = None, **members: Any,
     ) -> Artefacts:
         import msgspec
 
         from replay.driver import play
         from replay.scenario import load_scenario, read_scenario
 
-        if isinstance(scenario, Path):
-            script = load_scenario(scenario)
+        if isinstance(scenario, Path | str):
+            script = load_scenario(Path(scenario))
         else:
             data = msgspec.json.encode({"steps": list(scenario), **members})
             script = read_scenario(data, tmp_path / INPUT)

@@ -65,7 +65,7 @@ def open_transport(
     name: TransportName, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], stderr: Path,
 ) -> Transport:
     """Start a command in its own session, hence process group. Raises `CannotStart`."""
-    program = resolve(command, env)
+    program = resolve(command, env, moved=cwd.resolve() != Path.cwd())
     try:
         if name == "pipe":
             return _Pipe(program, cwd=cwd, env=dict(env), stderr=stderr)
@@ -74,9 +74,10 @@ def open_transport(
         raise CannotStart(f"cannot start {' '.join(command)}: {error}") from None
 
 
-def resolve(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
+def resolve(command: Sequence[str], env: Mapping[str, str], *, moved: bool = True) -> list[str]:
     """A command that means the same from another directory: its program, and arguments that name existing files
     by a relative path (with a slash or a suffix, so that no plain word is taken for one), become absolute.
+    Arguments stay as they are where the command is not `moved` to another directory.
 
     Raises `CannotStart`.
     """
@@ -87,7 +88,7 @@ def resolve(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
         raise CannotStart(f"the agent's command does not exist or cannot be executed: {command[0]}")
-    return [str(Path(program).absolute()), *map(_absolute, command[1:])]
+    return [str(Path(program).absolute()), *(map(_absolute, command[1:]) if moved else command[1:])]
 
 
 def _absolute(argument: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 from tests.support.client import AGENT, AgentProcess
 from tests.support.history_laws import check_history
 from tests.support.log_laws import check_store_laws
+
+
+def pytest_configure() -> None:
+    """A shell's background job ignores SIGINT, and so would every process it starts: tests send that signal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 COMMANDS: Final = """\
   /new             open another session          /mode [NAME]     list or set the session's mode
-  /wire            frames on or off              /cancel          cancel the running turn (or Ctrl-C)
+  /wire            frames on or off              /cancel          at a terminal: cancel the turn (or Ctrl-C)
   /help            this list                     /quit            end (or Ctrl-D)"""
 
 _NAMES: Final = ("/new", "/mode", "/wire", "/cancel", "/help", "/quit")
