@@ -80,7 +80,17 @@ def test_a_wrong_command_line_is_refused(words: list[str], message: str) -> None
 def test_explain_wants_one_directory(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *words.split()]) == 2
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "acp-agent: usage: acp-agent explain DIR [--json]\n")
+    hint = "; write ./ before a name that begins with -" if "-" in words else ""
+    assert (captured.out, captured.err) == ("", f"acp-agent: usage: acp-agent explain DIR [--json]{hint}\n")
+
+
+def test_explain_takes_a_directory_that_begins_with_a_dash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "--w--").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "--", "--w--"]) == 1
+    assert "0 recorded sessions" in capsys.readouterr().out
 
 
 def test_a_vanished_working_directory_is_a_clear_error(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_log_longer_than_one_slab_is_numbered_throughout(tmp_path: Path) -> No
 
 
 def test_a_missing_directory_is_told(tmp_path: Path) -> None:
-    assert "does not exist; set ACP_REPLAY_DIR" in fault(tmp_path / "nowhere")
+    assert "does not exist; name a directory of session logs" in fault(tmp_path / "nowhere")
 
 
 def test_a_file_in_the_place_of_a_directory_is_told(tmp_path: Path) -> None:

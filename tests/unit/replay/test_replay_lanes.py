@@ -293,5 +293,5 @@ def test_several_faults_are_counted_in_the_message(tmp_path: Path) -> None:
 
 def test_a_missing_directory_fails_the_first_call_only_when_it_comes(tmp_path: Path) -> None:
     replay = opened(tmp_path / "nowhere")
-    with pytest.raises(RecordingError, match="does not exist; set ACP_REPLAY_DIR"):
+    with pytest.raises(RecordingError, match="does not exist; name a directory of session logs"):
         prepared(replay, caller("x"))
