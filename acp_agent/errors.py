@@ -23,12 +23,6 @@ class AgentError(Exception):
         self.facts = facts
 
 
-class InvalidRequest(AgentError):
-    """The request cannot be served in this state of the connection or session."""
-
-    code = -32600
-
-
 class InvalidParams(AgentError):
     """A request's params are wrong: the message names the field and what was expected."""
 

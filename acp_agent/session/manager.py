@@ -10,7 +10,7 @@ import anyio
 from msgspec import UNSET
 
 from acp_agent.errors import InvalidParams, SessionNotFound, StoreError
-from acp_agent.ids import SessionId
+from acp_agent.ids import CallId, SessionId
 from acp_agent.session.events import SessionHeader
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Place, Services, Session, View
@@ -57,13 +57,25 @@ class SessionManager:
         header = stored.header
         log = SessionLog(header, await services.store.resume(stored), services.clock)
         log.seed(stored.events)
-        return self._open(header, log, working_directory("" if header.cwd is UNSET else header.cwd))
+        return self._open(
+            header, log, working_directory("" if header.cwd is UNSET else header.cwd), await self._children(session_id)
+        )
 
-    def _open(self, header: SessionHeader, log: SessionLog, directory: Path) -> Session:
+    async def _children(self, session_id: SessionId) -> dict[CallId, int]:
+        """How many children each delegating call of a stored session made: the next one's index goes on from there."""
+        made: dict[CallId, int] = {}
+        async for header in self._services.store.headers():
+            if header.parent_session == session_id and header.spawn is not UNSET:
+                made[header.spawn.call_id] = max(made.get(header.spawn.call_id, 0), header.spawn.index + 1)
+        return made
+
+    def _open(
+        self, header: SessionHeader, log: SessionLog, directory: Path, children: dict[CallId, int] | None = None
+    ) -> Session:
         place = Place(header.id, header.id, (), directory, header.delegation_depth)
         views = self._views(place)
         session = Session(self._services, place, log, views.root)
-        session.delegation = InProcessDelegation(self._services, session, views)
+        session.delegation = InProcessDelegation(self._services, session, views, children)
         self._sessions[header.id] = session
         return session
 

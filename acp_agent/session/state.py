@@ -120,11 +120,6 @@ class SessionState:
             case _:
                 self._remember(body)
 
-    @property
-    def has_history(self) -> bool:
-        """Whether a turn has ended: without one, a fork has nothing to inherit."""
-        return self.last_end > 0
-
     def _surface(self, event: Event, body: Surface) -> None:
         if isinstance(body, AssistantMessage):
             for block in body.message.content:

@@ -72,7 +72,10 @@ class JsonlStore:
 
     async def headers(self) -> AsyncIterator[SessionHeader]:
         for path in await _in_thread(lambda: list(layout.logs(self._root))):
-            yield await _in_thread(lambda path=path: _read_header(path))  # type: ignore[misc]  # bound early
+            try:
+                yield await _in_thread(lambda path=path: _read_header(path))  # type: ignore[misc]  # bound early
+            except (LogDamaged, OSError):
+                continue  # it is refused by name when it is opened; it must not stand in another one's way
 
     async def aclose(self) -> None:
         failures: list[StoreError] = []

@@ -27,15 +27,14 @@ from acp_agent.tools.delegation import ChildKind
 class InProcessDelegation:
     """Runs the children of one session."""
 
-    def __init__(self, services: Services, parent: Session, views: ViewFactory) -> None:
+    def __init__(
+        self, services: Services, parent: Session, views: ViewFactory, made: dict[CallId, int] | None = None
+    ) -> None:
+        """`made` says how many children each delegating call made before this process opened the session."""
         self._services = services
         self._parent = parent
         self._views = views
-        self._children: dict[CallId, int] = {}
-
-    def resume(self, children: dict[CallId, int]) -> None:
-        """Tell how many children each delegating call made before this process opened the session."""
-        self._children = dict(children)
+        self._children = dict(made or {})
 
     async def delegate(self, kind: ChildKind, call_id: CallId, description: str, prompt: str) -> Outcome:
         """See `tools.delegation.Delegation`."""

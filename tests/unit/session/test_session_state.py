@@ -149,12 +149,12 @@ def test_a_replace_of_nothing_visible_appends() -> None:
 def test_turns_and_steps_are_followed() -> None:
     opening: list[Body] = [TurnStart(1), StepStart(1, 1)]
     state = fold(opening)
-    assert (state.turn, state.open_turn, state.open_step, state.has_history) == (1, True, 1, False)
+    assert (state.turn, state.open_turn, state.open_step, state.last_end) == (1, True, 1, 0)
     state = fold([*opening, StepEnd(1, 1)])
     assert (state.open_turn, state.open_step) == (True, 0)
     state = fold([*opening, StepEnd(1, 1), TurnEnd(1, Completed()), SessionConfig(mode="ask")])
     assert (state.open_turn, state.last_end, state.outcome) == (False, 4, Completed())
-    assert state.has_history
+    assert state.last_end > 0
 
 
 def test_calls_are_open_until_their_result() -> None:

@@ -107,15 +107,6 @@ async def test_a_call_that_was_refused_uses_up_no_index(tmp_path: Path) -> None:
         assert [log.header.spawn.index for log in world.children()] == [0]  # type: ignore[union-attr]  # a child
 
 
-async def test_the_index_goes_on_after_a_restart(tmp_path: Path) -> None:
-    provider = ScriptedProvider(asks(job("c")), says("done"), children={"c[2]": [says("third")]})
-    async with family(tmp_path, provider) as world:
-        session = world.session()
-        session.delegation.resume({"c": 2})  # type: ignore[union-attr]  # in process
-        await world.prompt(session)
-        assert told(world) == ["third"]
-
-
 async def cancel_family(world: World, session: Session, reached: list[anyio.Event]) -> None:
     prompt = session.admit("go")
     with anyio.fail_after(10):
