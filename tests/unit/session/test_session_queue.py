@@ -9,6 +9,7 @@ import pytest
 
 from acp_agent.errors import InvalidParams, SessionNotFound
 from acp_agent.ids import SequentialIds, SessionId
+from acp_agent.session.directory import working_directory
 from acp_agent.session.events import (
     AbortCause,
     Aborted,
@@ -18,7 +19,6 @@ from acp_agent.session.events import (
     TextBlock,
     UserMessage,
 )
-from acp_agent.session.manager import working_directory
 from acp_agent.stores.jsonl import JsonlStore
 from acp_agent.tools.permission import Mode
 from tests.support.fakes import FakeTool, Gate, Hang, Reached, Script, ScriptedProvider, asks, call, says
@@ -92,7 +92,8 @@ async def test_closing_the_manager_ends_all_sessions_at_once(tmp_path: Path) -> 
         await world.manager.aclose()
         assert [await world.outcome(prompt) for prompt in prompts] == [Aborted(AbortCause("disposed"))] * 2
         assert [finishes(world.stored(session).events) for session in sessions] == [["aborted"]] * 2
-        assert world.manager.find(sessions[0].place.session) is None
+        with pytest.raises(SessionNotFound):
+            world.manager.get(sessions[0].place.session)
 
 
 async def test_a_session_without_a_prompt_leaves_no_file(tmp_path: Path) -> None:
@@ -105,10 +106,8 @@ async def test_sessions_are_found_by_their_id(tmp_path: Path) -> None:
     async with World(tmp_path, ScriptedProvider()) as world:
         session = world.session()
         assert world.manager.get(session.place.session) is session
-        assert world.manager.find(session.place.session) is session
         with pytest.raises(SessionNotFound, match="'nobody'"):
             world.manager.get(SessionId("nobody"))
-        assert world.manager.find(SessionId("nobody")) is None
 
 
 async def test_cancelling_everything_reaches_every_session(tmp_path: Path) -> None:

@@ -140,6 +140,23 @@ def test_replacing_the_replacement_works_on_what_is_visible() -> None:
     assert state.replaced == 2
 
 
+def test_a_replace_in_the_middle_leaves_a_history_that_later_ones_still_find_their_way_in() -> None:
+    entries: list[Any] = [(user("one"), "append"), (user("two"), "append"), (user("three"), "append"),
+                          (user("first two"), Replace("replace", 0, 1)), (user("four"), "append")]
+    assert fold(entries).nodes == [3, 2, 4]
+    assert visible(fold([*entries, (user("x"), Replace("replace", 2, 2))])) == ["first two", "x", "four"]
+    assert visible(fold([*entries, (user("x"), Replace("replace", 3, 3))])) == ["x", "three", "four"]
+    assert visible(fold([*entries, (user("x"), Replace("replace", 2, 4))])) == ["x"]
+    assert visible(fold([*entries, (user("x"), Replace("replace", 9, 12))])) == ["first two", "three", "four", "x"]
+    assert visible(fold([*entries, (user("x"), Replace("replace", 4, 2))])) == ["first two", "three", "four", "x"]
+
+
+def test_a_replace_whose_range_is_upside_down_or_beyond_the_history_appends() -> None:
+    for start, end in ((1, 0), (5, 9)):
+        state = fold([(user("one"), "append"), (user("two"), "append"), (user("x"), Replace("replace", start, end))])
+        assert visible(state) == ["one", "two", "x"]
+
+
 def test_a_replace_of_nothing_visible_appends() -> None:
     state = fold([(user("one"), "append"), TurnStart(1), (user("note"), Replace("replace", 1, 1))])
     assert visible(state) == ["one", "note"]
