@@ -30,13 +30,21 @@ class InvalidParams(AgentError):
 
 
 class SessionNotFound(AgentError):
-    """No active session has this id."""
+    """No session has this id: among those that are active, or those that are stored."""
 
     code = -32002
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"no active session has the id {session_id!r}; create one with session/new",
-                         sessionId=session_id)
+    def __init__(self, session_id: str, *, active: bool = False) -> None:
+        """`active` says that only active sessions were looked through."""
+        which = "no active session" if active else "no stored session"
+        advice = "create one with session/new, or load a stored one" if active else "session/list tells which there are"
+        super().__init__(f"{which} has the id {session_id!r}; {advice}", sessionId=session_id)
+
+
+class SessionBusy(AgentError):
+    """A session is not in a state in which it can do what was asked."""
+
+    code = -32600
 
 
 class SettingsError(AgentError):
@@ -55,6 +63,31 @@ class LogDamaged(StoreError):
         super().__init__(f"{where}: {message}", file=file, line=line)
         self.file = file
         self.line = line
+
+
+class SessionHeld(StoreError):
+    """Another process writes to the session; names it."""
+
+    code = -32600
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(f"session {session_id!r} is open for writing in {holder}; close it there first, or end that "
+                         "process", sessionId=session_id, holder=holder)
+
+
+class BadCursor(InvalidParams):
+    """A list was asked to go on from a cursor that no list gave out."""
+
+    def __init__(self, cursor: str) -> None:
+        super().__init__(f"cursor: {cursor!r} is none that session/list gave out; leave it out to begin at the start",
+                         cursor=cursor)
+
+
+class BlobNotFound(StoreError):
+    """A session's log refers to binary content that is not stored with it."""
+
+    def __init__(self, session_id: str, blob: str) -> None:
+        super().__init__(f"session {session_id!r} has no stored content {blob!r}", sessionId=session_id, blob=blob)
 
 
 class RecordingError(AgentError):

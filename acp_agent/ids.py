@@ -12,6 +12,8 @@ CallId = NewType("CallId", str)
 """A tool call's id as the model made it: unique in one step, not in a session."""
 WireCallId = NewType("WireCallId", str)
 """A tool call's id as the client sees it: unique in the session."""
+BlobId = NewType("BlobId", str)
+"""Binary content's name: the SHA-256 of its bytes in lower-case hex."""
 TurnNumber = NewType("TurnNumber", int)
 StepNumber = NewType("StepNumber", int)
 Seq = NewType("Seq", int)

@@ -217,11 +217,6 @@ def read_settings(
 
 def refuse_unavailable(settings: Settings) -> None:
     """Raises `SettingsError` for a valid setting that this version cannot serve."""
-    if isinstance(settings.store, SqliteStore):
-        raise SettingsError(
-            f"ACP_SESSION_STORE: the SQLite store (sqlite:{settings.store.file}) arrives with a later version; "
-            f"use jsonl:DIR", name="ACP_SESSION_STORE", value=f"sqlite:{settings.store.file}", allowed="jsonl:DIR",
-        )
     if settings.model is not None:
         _refuse_model(settings.model, replays=settings.replay_dir is not None)
 

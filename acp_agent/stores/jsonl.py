@@ -1,22 +1,37 @@
-"""The JSONL store: one file a session, appended in groups, repaired when its last line is torn."""
+"""The JSONL store: one file a session, one directory a tree. Readable, and a replay directory, as it stands."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
-
 from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
-from acp_agent.ids import SessionId
-from acp_agent.session import codec
+from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.events import Event, SessionHeader
 from acp_agent.stores import layout
-from acp_agent.stores.base import StoredLog
+from acp_agent.stores.base import PAGE, Continuation, Page, RepairReport, SessionSummary, StoredLog, Tree
+from acp_agent.stores.files import in_thread
+from acp_agent.stores.jsonl_appender import JsonlAppender
+from acp_agent.stores.jsonl_finding import Finder
+from acp_agent.stores.jsonl_reading import (
+    CHUNK,
+    Settled,
+    advised,
+    check_ancestry,
+    check_place,
+    open_log,
+    read_events,
+    read_log,
+    root_of,
+    settle,
+)
+from acp_agent.stores.jsonl_tree import OpenTree
+from acp_agent.stores.pace import Pace
+
+__all__ = ["JsonlAppender", "JsonlStore", "read_log"]
 
 _T = TypeVar("_T")
 
@@ -26,299 +41,339 @@ class JsonlStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._numbers: dict[Path, int] = {}
         self._open: dict[SessionId, JsonlAppender] = {}
-        self._stored_children: set[SessionId] | None = None
-        """Children stored when somebody first asked; those made since are their own process's."""
+        self._opening: set[SessionId] = set()
+        self._trees: dict[Path, OpenTree] = {}
+        self._finder = Finder(root)
+        self._listing: Callable[[str | None, tuple[int, SessionId] | None, int], Page] | None = None
+        self._listing_alone = threading.Lock()
+
+    # -- writing
 
     def create(self, header: SessionHeader, root: SessionId) -> JsonlAppender:
-        directory = layout.session_directory(self._root, header.cwd, root)
-        name = layout.MAIN_LOG if header.id == root else layout.child_log(self._next_number(directory))
-        appender = JsonlAppender(directory / name, header, self._open)
-        self._open[header.id] = appender
+        tree = self._tree(self._directory(header, root), root)
+        name = layout.MAIN_LOG if header.id == root else layout.child_log(tree.next_number())
+        appender = self._appender(tree.directory / name, header, tree)
+        self._open.setdefault(header.id, appender)
         return appender
 
     async def fork(self, session_id: SessionId, source_id: SessionId, cut: int) -> Sequence[Event]:
-        writer, source = self._open[session_id], self._open[source_id]
+        writer = self._opened(session_id)
+        path = await self._source(source_id)
+        events = await self._read(source_id, path, lambda fd: writer.begin_with(path, fd, cut, Pace()))
+        if path.parent != writer.tree.directory:
+            await in_thread(lambda: _give_blobs(path.parent, source_id, writer.tree))
+        return events
+
+    async def _source(self, session_id: SessionId) -> Path:
+        """The log of a session with all that there is of it."""
+        source = self._open.get(session_id)
+        if source is None:
+            return await self._find(session_id)
         await source.write()
-        return await _in_thread(lambda: writer.begin_with(source.path, cut))
-
-    async def load(self, session_id: SessionId) -> StoredLog:
-        path = await _in_thread(lambda: self._find(session_id))
-        if path is None:
+        if not source.stored:
             raise SessionNotFound(session_id)
-        return await _in_thread(lambda: read_log(path)[0])
+        return source.path
 
-    async def resume(self, log: StoredLog) -> JsonlAppender:
-        session_id = log.header.id
-        path = await _in_thread(lambda: self._find(session_id))
-        if path is None:
-            raise SessionNotFound(session_id)
-        appender = JsonlAppender(path, log.header, self._open)
-        await _in_thread(lambda: appender.continue_after(len(log.events)))
-        self._open[session_id] = appender
-        return appender
+    async def load(self, session_id: SessionId) -> Continuation:
+        if session_id in self._open or session_id in self._opening:
+            raise _open_here(session_id)
+        self._opening.add(session_id)
+        try:
+            return await self._load(session_id, await self._find(session_id))
+        finally:
+            self._opening.discard(session_id)
+
+    async def _load(self, session_id: SessionId, path: Path) -> Continuation:
+        tree = self._tree(path.parent, root_of(path))
+        loading = object()
+        tree.enter(loading)
+        appender = None
+        try:
+            settled = await self._settle_held(session_id, path, tree)
+            appender = self._appender(path, settled.header, tree)
+            appender.continue_after(settled.count, settled.end, bool(settled.torn))
+            self._open[session_id] = appender
+        except OSError as error:
+            if appender is not None:
+                self._leave(tree, appender)
+            raise _unopenable(path, error) from error
+        finally:
+            self._leave(tree, loading)
+        return Continuation(settled.header, tree.root, settled.events, settled.count, settled.time,
+                            bool(settled.torn), appender)
+
+    async def _settle_held(self, session_id: SessionId, path: Path, tree: OpenTree) -> Settled:
+        def work(fd: int) -> Settled:
+            settled = settle(path, fd, Pace())
+            check_place(settled.header, path)
+            check_ancestry(settled.header, path)
+            return settled
+
+        def hold() -> None:
+            try:
+                tree.hold()
+            except (FileNotFoundError, NotADirectoryError):
+                raise SessionNotFound(session_id) from None
+
+        await in_thread(hold)
+        return await self._read(session_id, path, work)
+
+    async def delete(self, session_id: SessionId) -> None:
+        from acp_agent.stores.jsonl_moving import remove
+
+        if session_id in self._open or session_id in self._opening:
+            raise _open_here(session_id)
+        path = await self._find(session_id)
+        if path.name != layout.MAIN_LOG:
+            raise StoreError(f"session {session_id!r} is a child in the tree of {root_of(path)!r}: delete that one, "
+                             "with all its descendants")
+        if path.parent in self._trees:
+            raise StoreError(f"session {session_id!r} has a descendant that is open here; close it first")
+        self._opening.add(session_id)
+        try:
+            await in_thread(lambda: remove(path.parent, session_id))
+        finally:
+            self._opening.discard(session_id)
+        self._finder.removed(path.parent)
+
+    async def adopt(self, tree: Tree) -> SessionId:
+        from acp_agent.stores.jsonl_moving import adopt
+
+        def taken(session_id: SessionId) -> str | None:
+            if session_id in self._open:
+                return "it is open here"
+            found = self._finder.find_other(session_id, None)
+            return None if found is None else str(found)
+
+        header, directory = await in_thread(lambda: adopt(self._root, tree, taken))
+        await in_thread(lambda: self._finder.adopted(directory))
+        return header.id
+
+    async def repair(self, session_id: SessionId, *, dry_run: bool = False) -> RepairReport:
+        from acp_agent.stores.jsonl_repair import repair
+
+        if session_id in self._open or session_id in self._opening:
+            raise _open_here(session_id)
+        path = await self._find(session_id)
+        tree = self._tree(path.parent, root_of(path))
+        tree.enter(session_id)
+        self._opening.add(session_id)
+        try:
+            return await in_thread(lambda: repair(path, session_id, tree, dry_run=dry_run))
+        except FileNotFoundError:
+            raise SessionNotFound(session_id) from None
+        finally:
+            self._opening.discard(session_id)
+            self._leave(tree, session_id)
+
+    # -- reading
+
+    async def inspect(self, session_id: SessionId) -> StoredLog:
+        path = await self._find(session_id)
+
+        def work(fd: int) -> StoredLog:
+            log, _ = read_events(path, fd, Pace())
+            check_place(log.header, path)
+            return log
+
+        return await self._read(session_id, path, work)
+
+    async def read_from(self, session_id: SessionId, seq: int) -> Sequence[Event]:
+        return (await self.inspect(session_id)).events[max(seq, 0):]
+
+    async def list(self, *, cwd: str | None = None, cursor: str | None = None, limit: int = PAGE) -> Page:
+        from acp_agent.stores.cursors import decode_cursor
+
+        after = None
+        if cursor is not None:
+            created_at, session_id = decode_cursor(cursor)
+            after = -created_at, session_id
+        return await self._look(lambda: self._page(cwd, after, max(limit, 1)))
+
+    def _page(self, cwd: str | None, after: tuple[int, SessionId] | None, limit: int) -> Page:
+        from acp_agent.stores.jsonl_listing import Listing
+
+        with self._listing_alone:
+            if self._listing is None:
+                self._listing = Listing(self._root).page
+            return self._listing(cwd, after, limit)
+
+    async def tree(self, session_id: SessionId) -> Sequence[SessionSummary]:
+        from acp_agent.stores.jsonl_listing import summarise_tree
+
+        path = await self._find(session_id)
+        try:
+            return await in_thread(lambda: summarise_tree(path.parent))
+        except FileNotFoundError:
+            raise SessionNotFound(session_id) from None
+
+    async def export(self, session_id: SessionId) -> AsyncIterator[bytes]:
+        path = await self._find(session_id)
+
+        def check(fd: int) -> tuple[int, int]:
+            settled = settle(path, fd, Pace(), continuing=False)
+            check_place(settled.header, path)
+            return os.dup(fd), settled.end
+
+        fd, end = await self._read(session_id, path, check)
+        try:
+            at, size = 0, CHUNK
+            while at < end:
+                piece = await in_thread(lambda at=at, size=size: os.pread(fd, min(size, end - at), at))  # type: ignore[misc]  # bound early
+                whole = piece.rfind(b"\n") + 1
+                if whole:
+                    yield piece[:whole]
+                    at += whole
+                elif piece:
+                    size *= 2
+                else:
+                    raise LogDamaged("it became shorter while it was read; try again", file=str(path))
+        finally:
+            os.close(fd)
+
+    async def blob(self, session_id: SessionId, blob: BlobId) -> bytes:
+        from acp_agent.stores import jsonl_blobs
+
+        directory = await self._tree_directory(session_id)
+        return await in_thread(lambda: jsonl_blobs.get(directory, session_id, blob))
+
+    async def blobs(self, session_id: SessionId) -> Sequence[BlobId]:
+        from acp_agent.stores import jsonl_blobs
+
+        directory = await self._tree_directory(session_id)
+        return await in_thread(lambda: jsonl_blobs.names(directory))
+
+    async def put_blob(self, session_id: SessionId, data: bytes) -> BlobId:
+        from acp_agent.stores import jsonl_blobs
+
+        tree = self._opened(session_id).tree
+
+        def put() -> BlobId:
+            try:
+                tree.hold_new()
+            except OSError as error:
+                raise _unopenable(tree.directory, error) from error
+            return jsonl_blobs.put(tree.directory, data)
+
+        return await in_thread(put)
 
     def exists(self, session_id: SessionId) -> bool:
-        if session_id in self._open or any(True for _ in layout.directories(self._root, session_id)):
-            return True
-        if self._stored_children is None:
-            self._stored_children = {header.id for _, header in self._child_headers()}
-        return session_id in self._stored_children
+        return session_id in self._open or self._finder.exists(session_id)
 
     def spill_directory(self, session_id: SessionId) -> Path:
-        opened = self._open[session_id]
-        return opened.path.parent / "output"
-
-    async def headers(self) -> AsyncIterator[SessionHeader]:
-        for path in await _in_thread(lambda: list(layout.logs(self._root))):
-            try:
-                yield await _in_thread(lambda path=path: _read_header(path))  # type: ignore[misc]  # bound early
-            except (LogDamaged, OSError):
-                continue  # it is refused by name when it is opened; it must not stand in another one's way
+        return self._open[session_id].tree.directory / layout.OUTPUT
 
     async def aclose(self) -> None:
         failures: list[StoreError] = []
-        for appender in list(self._open.values()):
-            try:
-                await appender.aclose()
-            except StoreError as error:
-                failures.append(error)
+        for tree in list(self._trees.values()):
+            for appender in tree.members():
+                try:
+                    if isinstance(appender, JsonlAppender):
+                        await appender.aclose()
+                except StoreError as error:
+                    failures.append(error)
         if failures:
             raise failures[0]
 
-    def _next_number(self, directory: Path) -> int:
-        number = self._numbers.get(directory, 0)
-        while True:
-            number += 1
-            if not (directory / layout.child_log(number)).exists():
-                self._numbers[directory] = number
-                return number
+    # -- what is where
 
-    def _find(self, session_id: SessionId) -> Path | None:
-        """The file of a stored session, root or child."""
-        for directory in layout.directories(self._root, session_id):
-            if (directory / layout.MAIN_LOG).is_file():
-                return directory / layout.MAIN_LOG
-        return next((path for path, header in self._child_headers() if header.id == session_id), None)
+    async def _find(self, session_id: SessionId) -> Path:
+        opened = self._open.get(session_id)
+        if opened is not None and opened.stored:
+            return opened.path
+        return await self._look(lambda: self._finder.find(session_id))
 
-    def _child_headers(self) -> Iterator[tuple[Path, SessionHeader]]:
-        """The children's headers; a damaged one is skipped, for it must not stand in another session's way."""
-        for path in layout.logs(self._root):
-            if path.name != layout.MAIN_LOG:
-                try:
-                    yield path, _read_header(path)
-                except (LogDamaged, OSError):
-                    continue
-
-
-class JsonlAppender:
-    """The writer of one log file. The file appears, whole, with the first write."""
-
-    def __init__(self, path: Path, header: SessionHeader, registry: dict[SessionId, JsonlAppender]) -> None:
-        self.path = path
-        self._header = header
-        self._registry = registry
-        self._packer = codec.Packer()
-        self._next = 0
-        self._pending = bytearray()
-        self._fd: int | None = None
-        self._size = 0
-        self._dirty = False
-        self._to_name = 0
-        self._named: asyncio.Future[None] | None = None
-        """Waits until the new file's name is on the device; begun when the file is made, for it takes a while."""
-        self._closed = False
-        self._syncing = anyio.Lock()
-
-    def append(self, event: Event) -> None:
-        if event.seq != self._next:
-            raise StoreError(f"session {self._header.id}: event {event.seq} where {self._next} was expected")
-        self._next += 1
-        self._packer.add(event)
-
-    async def write(self) -> None:
-        self._write(self._packer.take())
-
-    async def sync(self) -> None:
-        self._write(self._packer.take())
-        await self._sync()
-
-    async def aclose(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._registry.pop(self._header.id, None)
+    async def _look(self, function: Callable[[], _T]) -> _T:
+        """Have a thread look through the store. Raises `StoreError` when that is not allowed."""
         try:
-            if self._next:
-                self._write(self._packer.take_all())
-                await self._sync()
-        finally:
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
-
-    def begin_with(self, source: Path, cut: int) -> list[Event]:
-        """Copy the first `cut` events of another log, row by row as they are stored."""
-        lines, _ = codec.split_lines(source.read_bytes())
-        reader = codec.Reader(str(source))
-        events: list[Event] = []
-        for line in lines[1:]:
-            if reader.count >= cut:
-                break
-            events.extend(reader.read(line))
-            self._pending += line + b"\n"
-        if reader.count != cut:
-            raise StoreError(f"{source}: a fork at event {cut} would split a row or exceed {reader.count} events")
-        self._next = cut
-        return events
-
-    def continue_after(self, count: int) -> None:
-        """Open an existing file for appending after its `count` events; a torn last line is cut off first."""
-        log, sound = read_log(self.path)
-        if len(log.events) != count:
-            raise StoreError(f"{self.path}: it holds {len(log.events)} events, not the {count} that were loaded")
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        os.ftruncate(self._fd, sound)
-        self._size, self._next = sound, count
-
-    # -- the file
-
-    def _failure(self, deed: str, error: OSError) -> StoreError:
-        return StoreError(f"{self.path}: the session log cannot be {deed}: {error.strerror or error}; "
-                          f"ACP_SESSION_STORE says where logs are kept")
-
-    def _write(self, rows: bytes) -> None:
-        self._pending += rows
-        if not self._pending:
-            return
-        try:
-            if self._fd is None:
-                self._create()
-            else:
-                self._extend(self._fd)
+            return await in_thread(function)
         except OSError as error:
-            raise self._failure("written", error) from error
-        self._size += len(self._pending)
-        self._pending.clear()
-        self._dirty = True
+            raise StoreError(f"{error.filename or self._root}: the stored sessions cannot be looked through: "
+                             f"{error.strerror or error}; ACP_SESSION_STORE says where logs are kept") from error
 
-    def _extend(self, fd: int) -> None:
-        """Append everything pending, or leave the file as it was."""
-        try:
-            write_all(fd, self._pending)
-        except OSError:
-            os.ftruncate(fd, self._size)
-            raise
+    async def _tree_directory(self, session_id: SessionId) -> Path:
+        opened = self._open.get(session_id)
+        return (await self._find(session_id)).parent if opened is None else opened.tree.directory
 
-    def _create(self) -> None:
-        """Make the file under its name only when its header and first events are in it, never over another."""
-        made = make_private(self.path.parent)
-        head = codec.encode_header(self._header)
-        temporary = self.path.with_name(f".{self.path.name}.{os.urandom(8).hex()}.new")
-        fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            write_all(fd, head + self._pending)
-            os.link(temporary, self.path)
-        except BaseException:
-            os.close(fd)
-            raise
-        finally:
-            temporary.unlink()
-        self._fd, self._size = fd, len(head)
-        self._to_name = made + 1
-        loop = asyncio.get_running_loop()
-        self._named = loop.run_in_executor(None, _sync_directories, self.path.parent, self._to_name)
+    async def _read(self, session_id: SessionId, path: Path, work: Callable[[int], _T]) -> _T:
+        """Have a thread do something with an open log. Raises `SessionNotFound` when it has gone meanwhile."""
 
-    async def _sync(self) -> None:
-        async with self._syncing:
-            fd = self._fd
-            if fd is None or not self._dirty:
-                return
-            self._dirty = False
+        def run() -> _T:
+            fd = open_log(path)
             try:
-                await _in_thread(lambda: sync_data(fd))
-                await self._sync_name()
-            except OSError as error:
-                self._dirty = True
-                raise self._failure("synced", error) from error
+                return work(fd)
+            finally:
+                os.close(fd)
 
-    async def _sync_name(self) -> None:
-        named = self._named
-        if named is None:
-            return
         try:
-            await asyncio.shield(named)
-        except OSError:
-            await _in_thread(lambda: _sync_directories(self.path.parent, self._to_name))
-        self._named = None
+            return await in_thread(run)
+        except FileNotFoundError:
+            raise SessionNotFound(session_id) from None
+        except LogDamaged as error:
+            raise advised(error, session_id) from None
 
+    def _directory(self, header: SessionHeader, root: SessionId) -> Path:
+        """Where the tree of a new session is, or is to be."""
+        opened = next((tree.directory for tree in self._trees.values() if tree.root == root), None)
+        if opened is None and header.id != root:
+            opened = next(layout.directories(self._root, root), None)
+        return opened or layout.session_directory(self._root, header.cwd, root)
 
-def make_private(directory: Path) -> int:
-    """Make a directory and its missing parents, for their owner alone: logs hold whatever a user works on.
+    def _tree(self, directory: Path, root: SessionId) -> OpenTree:
+        tree = self._trees.get(directory)
+        if tree is None:
+            tree = self._trees[directory] = OpenTree(directory, root)
+        return tree
 
-    Returns how many were made.
-    """
-    if directory.is_dir():
-        return 0
-    if directory.exists():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    made = make_private(directory.parent)
-    directory.mkdir(exist_ok=True, mode=0o700)
-    return made + 1
+    def _leave(self, tree: OpenTree, member: object) -> None:
+        if tree.leave(member) and self._trees.get(tree.directory) is tree:
+            del self._trees[tree.directory]
 
+    # -- appenders
 
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """`os.write` until everything is written."""
-    view = memoryview(data)
-    try:
-        while view:
-            written = os.write(fd, view)
-            view = view[written:]
-    finally:
-        view.release()
-
-
-def _sync_directories(directory: Path, count: int) -> None:
-    """Wait until the names in a directory, and in so many above it, are on the device."""
-    for _ in range(count):
-        handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    def _opened(self, session_id: SessionId) -> JsonlAppender:
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        directory = directory.parent
+            return self._open[session_id]
+        except KeyError:
+            raise StoreError(f"session {session_id!r} is not open here; create or load it first") from None
+
+    def _appender(self, path: Path, header: SessionHeader, tree: OpenTree) -> JsonlAppender:
+        return JsonlAppender(path, header, tree, self._admit, self._closed)
+
+    async def _admit(self, appender: JsonlAppender) -> None:
+        """Refuse a new session whose id is taken. Raises `StoreError`."""
+        session_id = appender.header.id
+        if self._open.get(session_id) is not appender:
+            raise _open_here(session_id)
+        taken = await self._look(lambda: self._finder.find_other(session_id, appender.path))
+        if taken is not None:
+            raise StoreError(f"session {session_id!r} is stored already, as {taken}; a session's id is used once")
+
+    def _closed(self, appender: JsonlAppender) -> None:
+        session_id = appender.header.id
+        if self._open.get(session_id) is appender:
+            del self._open[session_id]
+            if appender.stored:
+                self._finder.stored(session_id, appender.path)
+        self._leave(appender.tree, appender)
 
 
-sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+def _open_here(session_id: SessionId) -> StoreError:
+    return StoreError(f"session {session_id!r} is open here already; close it first")
 
 
-def read_log(path: Path) -> tuple[StoredLog, int]:
-    """A log for continuation, and the size of its sound part: what follows is a torn last line.
-
-    Raises `LogDamaged` naming file and line for anything else that is not sound.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LogDamaged(f"the log cannot be read: {error.strerror or error}", file=str(path)) from None
-    lines, torn = codec.split_lines(data)
-    if not lines:
-        raise LogDamaged("the log has no complete header line", file=str(path))
-    header = codec.decode_header(lines[0], str(path))
-    reader = codec.Reader(str(path))
-    events = [event for line in lines[1:] for event in reader.read(line)]
-    return StoredLog(header, events), len(data) - len(torn)
+def _unopenable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path}: the session cannot be opened for writing: {error.strerror or error}; "
+                      "ACP_SESSION_STORE says where logs are kept")
 
 
-def _read_header(path: Path) -> SessionHeader:
-    with path.open("rb") as file:
-        return codec.decode_header(file.readline().rstrip(b"\n"), str(path))
+def _give_blobs(source: Path, source_id: SessionId, target: OpenTree) -> None:
+    from acp_agent.stores import jsonl_blobs
 
-
-async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Run blocking file work off the event loop; a cancelled caller still waits until it is done."""
-    work = asyncio.get_running_loop().run_in_executor(None, function)
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait([work])
-    return work.result()
+    if jsonl_blobs.names(source):
+        try:
+            target.hold_new()
+        except OSError as error:
+            raise _unopenable(target.directory, error) from error
+        jsonl_blobs.copy(source, target.directory, source_id)

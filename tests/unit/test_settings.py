@@ -203,12 +203,13 @@ def test_an_unknown_flag_is_refused_naming_the_right_one() -> None:
         setting_for_flag("--colour")
 
 
-def test_sqlite_is_understood_and_refused_until_it_can_be_served() -> None:
-    chosen = settings(environ={"ACP_SESSION_STORE": "sqlite:db"})
-    assert chosen.store == SqliteStore(CWD / "db")
-    with pytest.raises(SettingsError, match="arrives with a later version"):
+def test_a_database_is_a_file_found_as_every_other_path_is() -> None:
+    for text, file in (("db", CWD / "db"), ("/var/a:b.db", Path("/var/a:b.db")), ("~/db", HOME / "db")):
+        chosen = settings(environ={"ACP_SESSION_STORE": f"sqlite:{text}"})
+        assert chosen.store == SqliteStore(file)
         refuse_unavailable(chosen)
-    refuse_unavailable(settings())
+    with pytest.raises(SettingsError, match="jsonl:DIR or sqlite:FILE"):
+        settings(environ={"ACP_SESSION_STORE": "sqlite:"})
 
 
 def test_a_live_model_is_refused_where_nothing_else_could_answer() -> None:

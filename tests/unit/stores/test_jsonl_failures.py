@@ -15,7 +15,7 @@ import pytest
 from acp_agent.errors import StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session.events import Event, SessionHeader, SessionTitle, TitleSource, TurnStart
-from acp_agent.stores import jsonl
+from acp_agent.stores import files
 from acp_agent.stores.jsonl import JsonlAppender, JsonlStore, read_log
 
 ROOT = SessionId("root")
@@ -75,8 +75,67 @@ async def test_a_failed_creation_leaves_no_file_and_is_tried_again(
     failing_once(monkeypatch, after=after)
     with pytest.raises(StoreError):
         await appender.write()
-    assert list(appender.path.parent.iterdir()) == []
+    assert list(tmp_path.rglob("*")) == [tmp_path / "--w--"], "no half file, no lock, no directory of a session"
     await appender.aclose()
+    assert list(read_log(appender.path)[0].events) == [event(0)]
+
+
+@pytest.mark.anyio
+async def test_when_even_the_rollback_fails_the_next_write_repairs_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appender = opened(tmp_path)
+    appender.append(event(0))
+    await appender.write()
+    before = appender.path.read_bytes()
+    appender.append(event(1))
+    failing_once(monkeypatch, after=20)
+    truncate = os.ftruncate
+    failures = iter(["rollback", "next write"])
+
+    def fail(fd: int, size: int) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.EIO, "Input/output error")
+        truncate(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", fail)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cannot be written: Input/output error"):
+            await appender.write()
+        assert len(appender.path.read_bytes()) == len(before) + 20
+    await appender.write()
+    assert list(read_log(appender.path)[0].events) == [event(0), event(1)]
+    await appender.aclose()
+
+
+@pytest.mark.parametrize("after", [0, 20])
+@pytest.mark.anyio
+async def test_a_session_that_could_not_be_begun_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int,
+) -> None:
+    appender = opened(tmp_path)
+    appender.append(event(0))
+    failing_once(monkeypatch, after=after)
+    with pytest.raises(StoreError):
+        await appender.write()
+    other = opened(tmp_path)
+    other.append(event(0))
+    await other.aclose()
+    with pytest.raises(StoreError, match="there is one already"):
+        await appender.write()
+    assert list(read_log(other.path)[0].events) == [event(0)]
+    await (await JsonlStore(tmp_path).load(ROOT)).appender.aclose()
+
+
+@pytest.mark.anyio
+async def test_no_event_is_taken_after_the_end(tmp_path: Path) -> None:
+    appender = opened(tmp_path)
+    appender.append(event(0))
+    await appender.aclose()
+    with pytest.raises(StoreError, match="closed"):
+        appender.append(event(1))
+    await appender.write()
+    await appender.sync()
     assert list(read_log(appender.path)[0].events) == [event(0)]
 
 
@@ -89,7 +148,7 @@ async def test_a_failed_sync_is_reported_and_tried_again(tmp_path: Path, monkeyp
         if len(synced) == 1:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(jsonl, "sync_data", fail)
+    monkeypatch.setattr(files, "sync_data", fail)
     appender = opened(tmp_path)
     appender.append(event(0))
     with pytest.raises(StoreError, match="cannot be synced"):

@@ -41,8 +41,9 @@ def test_a_long_working_directory_still_makes_a_file_name() -> None:
     ("0c1f-a_b.c", "0c1f-a_b.c"),
     (".", "~002E"),
     ("..", "~002E~002E"),
-    ("...", "..."),
-    ("../../etc/passwd", "..~002F..~002Fetc~002Fpasswd"),
+    ("...", "~002E~002E~002E"),
+    (".hidden", "~002Ehidden"),
+    ("../../etc/passwd", "~002E~002E~002F..~002Fetc~002Fpasswd"),
     ("a/b", "a~002Fb"),
     ("a\\b", "a~005Cb"),
     ("a\x00b", "a~0000b"),
@@ -59,7 +60,9 @@ def test_a_session_id_is_one_path_segment(session: str, segment: str) -> None:
 def test_no_session_id_leaves_its_project(session: str) -> None:
     directory = layout.session_directory(Path("/store"), "/w", SessionId(session))
     assert directory.parent == Path("/store/--w--")
-    assert directory.name not in {"", ".", ".."}
+    assert directory.name
+    assert not directory.name.startswith("."), "such names are those of trees on their way"
+    assert layout.id_of(directory.name) == session
     directory.name.encode("ascii")
 
 
@@ -78,25 +81,33 @@ def test_different_session_ids_have_different_segments(one: str, other: str) -> 
     assert same == (one == other)
 
 
-def test_logs_are_listed_with_children_in_their_order(tmp_path: Path) -> None:
-    directory = layout.session_directory(tmp_path, "/w", SessionId("s"))
-    directory.mkdir(parents=True)
-    names = ["session.jsonl", *(layout.child_log(number) for number in (1, 2, 9, 10, 11))]
-    for name in [*names, "receipt.json", ".session.12.jsonl.99.new"]:
-        (directory / name).touch()
-    (directory / "output").mkdir()
-    (tmp_path / "stray.jsonl").touch()
-    assert [path.name for path in layout.logs(tmp_path)] == names
+def test_a_trees_children_are_found_in_their_order(tmp_path: Path) -> None:
+    names = [layout.child_log(number) for number in (1, 2, 9, 10, 11)]
+    for name in [*names, "session.jsonl", "session.0.jsonl", "session.01.jsonl", "session.x.jsonl", "session.1.jsonl~",
+                 "receipt.json", ".session.12.jsonl.99.new", "session.jsonl-20200101T000000Z.backup"]:
+        (tmp_path / name).touch()
+    assert [path.name for path in layout.child_logs(tmp_path)] == names
+    assert layout.child_logs(tmp_path / "missing") == []
+    assert layout.child_logs(tmp_path / "receipt.json") == []
 
 
-def test_an_empty_or_missing_store_has_no_logs(tmp_path: Path) -> None:
-    assert list(layout.logs(tmp_path)) == []
-    assert list(layout.logs(tmp_path / "missing")) == []
-    assert list(layout.directories(tmp_path / "missing", SessionId("s"))) == []
+def test_an_empty_or_missing_store_has_no_projects(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "missing"):
+        assert layout.projects(root) == []
+        assert list(layout.directories(root, SessionId("s"))) == []
 
 
 def test_a_session_is_found_in_whichever_project_it_is(tmp_path: Path) -> None:
     wanted = layout.session_directory(tmp_path, "/b", SessionId("s"))
-    for directory in (layout.session_directory(tmp_path, "/a", SessionId("t")), wanted):
+    begun = layout.session_directory(tmp_path, "/c", SessionId("s"))
+    for directory in (layout.session_directory(tmp_path, "/a", SessionId("t")), wanted, begun):
         directory.mkdir(parents=True)
+    (wanted / layout.MAIN_LOG).touch()
     assert list(layout.directories(tmp_path, SessionId("s"))) == [wanted]
+
+
+@pytest.mark.parametrize("session", ["", "x" * 5000, "\x00"])
+def test_an_id_that_is_no_name_is_found_nowhere(tmp_path: Path, session: str) -> None:
+    (tmp_path / "--w--").mkdir()
+    (tmp_path / "--w--" / layout.MAIN_LOG).touch()
+    assert list(layout.directories(tmp_path, SessionId(session))) == []

@@ -1,0 +1,157 @@
+"""Taking a tree of log files into the SQLite store: everything is read and checked before anything is stored."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from acp_agent.errors import LogDamaged, StoreError
+from acp_agent.ids import BlobId, SessionId
+from acp_agent.session.codec import Reader, Record, decode_header
+from acp_agent.session.events import SessionHeader
+from acp_agent.session.seed import check_seed
+from acp_agent.stores.base import Tree
+from acp_agent.stores.jsonl_reading import Lines, delegated, open_log
+from acp_agent.stores.pace import Pace
+from acp_agent.stores.sqlite_errors import id_taken
+from acp_agent.stores.sqlite_rows import Place, extra_keys, insert_events, insert_session, title_of
+
+
+class ReadLog(Struct, frozen=True):
+    """A log file that could be continued. `line` is its header line, without the newline."""
+
+    path: Path
+    header: SessionHeader
+    line: bytes
+    records: Sequence[Record]
+
+
+class ReadTree(Struct, frozen=True):
+    """A tree of them, root first, and its binary content."""
+
+    logs: Sequence[ReadLog]
+    blobs: Mapping[BlobId, bytes]
+
+    @property
+    def root(self) -> SessionId:
+        return self.logs[0].header.id
+
+
+def read_tree(tree: Tree) -> ReadTree:
+    """Read and check a tree. Raises `LogDamaged`, `StoreError` and `OSError`."""
+    logs = [_read_log(path) for path in tree.logs]
+    _check_shape(logs)
+    return ReadTree(logs, {blob: _read_blob(blob, path) for blob, path in tree.blobs.items()})
+
+
+def _read_log(path: Path) -> ReadLog:
+    fd = open_log(path)
+    try:
+        body = iter(Lines(fd, path, Pace()))
+        line = next(body, None)
+        if line is None:
+            raise LogDamaged("the log has no complete header line", file=str(path))
+        header = decode_header(line, str(path))
+        records = list(_records(path, body))
+    finally:
+        os.close(fd)
+    _check_sizes(path, header, records)
+    length = header.seed_length
+    if length is not UNSET:
+        types = {seq: records[seq].type for seq in (length - 1, length) if 0 <= seq < len(records)}
+        check_seed(header, len(records), types.get(length - 1), types.get(length), str(path))
+    return ReadLog(path, header, line, records)
+
+
+def _records(path: Path, lines: Iterator[bytes]) -> Iterator[Record]:
+    reader = Reader(str(path))
+    for line in lines:
+        first = reader.count == 0
+        yield from reader.records(line)
+        if first and _is_projected(line):
+            raise LogDamaged("its records have no seq and time: it is a recording to replay, and cannot be continued",
+                             file=str(path), line=2)
+
+
+class _Numbered(Struct):
+    seq: Any = UNSET
+    seq0: Any = UNSET
+
+
+_numbered = msgspec.json.Decoder(_Numbered).decode
+
+
+def _is_projected(line: bytes) -> bool:
+    row = _numbered(line)
+    return row.seq is UNSET and row.seq0 is UNSET
+
+
+def _check_sizes(path: Path, header: SessionHeader, records: Sequence[Record]) -> None:
+    """Refuse integers that a column cannot hold."""
+    numbers = [header.created_at, header.delegation_depth]
+    numbers += [number for number in (header.seed_length,) if number is not UNSET]
+    numbers += [] if header.spawn is UNSET else [header.spawn.index]
+    if not all(_fits(number) for number in numbers):
+        raise LogDamaged("a number in the session header is too large", file=str(path), line=1)
+    for record in records:
+        if not _fits(record.time):
+            raise LogDamaged(f"the time of event {record.seq} is too large", file=str(path))
+
+
+def _fits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _check_shape(logs: Sequence[ReadLog]) -> None:
+    if not logs:
+        raise StoreError("there is no session log to take in")
+    root, *children = logs
+    if delegated(root.header):
+        raise StoreError(f"{root.path}: session {root.header.id!r} is a child of {root.header.parent_session!r}; take "
+                         "in its root, with all its children", file=str(root.path))
+    ids = {root.header.id}
+    rest = list(children)
+    while rest:
+        joined = [log for log in rest if delegated(log.header) and log.header.parent_session in ids]
+        if not joined:
+            path, header = rest[0].path, rest[0].header
+            what = f"a child of {header.parent_session!r}" if delegated(header) else "a root itself"
+            raise StoreError(f"{path}: session {header.id!r} does not belong to the tree of {root.header.id!r}: it is "
+                             f"{what}; take in each root with its own children", file=str(path))
+        for log in joined:
+            if log.header.id in ids:
+                raise StoreError(f"{log.path}: session {log.header.id!r} is in this tree twice; leave one out",
+                                 file=str(log.path))
+            ids.add(log.header.id)
+        rest = [log for log in rest if log not in joined]
+
+
+def _read_blob(blob: BlobId, path: Path) -> bytes:
+    data = path.read_bytes()
+    if sha256(data).hexdigest() != blob:
+        raise StoreError(f"{path}: it should be content {blob}, but its digest is another one; leave it out, or bring "
+                         "back the right file", file=str(path))
+    return data
+
+
+def store_tree(connection: Connection, file: Path, tree: ReadTree) -> None:
+    """Store a tree in the transaction under way. Raises `StoreError` for an id that is taken."""
+    for number, log in enumerate(tree.logs):
+        records = log.records
+        title = next((title for record in reversed(records) if (title := title_of(record)) is not None), None)
+        updated_at = records[-1].time if records else log.header.created_at
+        try:
+            insert_session(connection, log.header, Place(tree.root, number), extra_keys(log.line), title, updated_at)
+        except sqlite3.IntegrityError:
+            raise id_taken(file, log.header.id) from None
+        insert_events(connection, log.header.id, records)
+    connection.executemany("INSERT INTO blobs (root, id, data) VALUES (?, ?, ?)",
+                           [(tree.root, blob, data) for blob, data in tree.blobs.items()])

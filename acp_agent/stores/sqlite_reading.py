@@ -1,0 +1,222 @@
+"""Reading sessions from the SQLite store. Every function is for a reading thread: one connection, one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from sqlite3 import Connection
+
+from msgspec import UNSET, Struct
+
+from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
+from acp_agent.ids import SessionId
+from acp_agent.session.codec import Packer, Record
+from acp_agent.session.events import AssistantChunk, Event, Finish, SessionHeader
+from acp_agent.session.seed import check_seed
+from acp_agent.stores.base import StoredLog
+from acp_agent.stores.pace import Pace
+from acp_agent.stores.sqlite_errors import bad_header, damaged
+from acp_agent.stores.sqlite_rows import HEADER_COLUMNS, RECORD_COLUMNS, RowReader, SessionRow, session_row
+
+PIECE = 1 << 18
+"""Bytes of data after which a piece of an export ends."""
+
+
+def find(connection: Connection, file: Path, session_id: SessionId) -> SessionRow:
+    """A stored session. Raises `SessionNotFound` and `LogDamaged`."""
+    row = connection.execute(f"SELECT {HEADER_COLUMNS} FROM sessions WHERE id = ?", (key(session_id),)).fetchone()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return session_row(file, row)
+
+
+def key(session_id: SessionId) -> str:
+    """A session id as it may be asked for: one that is no text, which UTF-8 could hold, is nobody's."""
+    try:
+        session_id.encode()
+    except UnicodeEncodeError:
+        raise SessionNotFound(session_id) from None
+    return session_id
+
+
+def exists(connection: Connection, session_id: SessionId) -> bool:
+    """Whether there is a session of this id."""
+    try:
+        return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (key(session_id),)).fetchone() is not None
+    except SessionNotFound:
+        return False
+
+
+def root_of(connection: Connection, session_id: SessionId) -> SessionId:
+    """The root of a stored session's tree, whatever else is wrong with the session. Raises `SessionNotFound`."""
+    row = connection.execute("SELECT root FROM sessions WHERE id = ?", (key(session_id),)).fetchone()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return SessionId(row[0].decode(errors="replace"))
+
+
+# ---------------------------------------------------------------- whole logs
+
+
+def read_log(connection: Connection, file: Path, session_id: SessionId) -> StoredLog:
+    """Every event. Raises `SessionNotFound` and `LogDamaged`."""
+    stored = find(connection, file, session_id)
+    events = list(_events(connection, file, session_id, 0, None))
+    length = stored.header.seed_length
+    if length is not UNSET:
+        types = [event.body.type for event in events[max(length - 1, 0) : length + 1]]
+        before = types.pop(0) if length and types else None
+        _check_seed(file, stored.header, len(events), before, types[0] if types else None)
+    return StoredLog(stored.header, events)
+
+
+def read_from(connection: Connection, file: Path, session_id: SessionId, seq: int) -> list[Event]:
+    """The events from `seq` on. The whole log is looked through for gaps."""
+    find(connection, file, session_id)
+    _count(connection, file, session_id)
+    return list(_events(connection, file, session_id, max(seq, 0), None))
+
+
+def read_prefix(
+    connection: Connection, file: Path, session_id: SessionId, cut: int
+) -> tuple[list[Record], list[Event]]:
+    """The first `cut` events, as they are stored and as they are. Raises `StoreError` when there are fewer."""
+    find(connection, file, session_id)
+    reader, pace = RowReader(file, session_id), Pace()
+    records: list[Record] = []
+    events: list[Event] = []
+    for row in connection.execute(_EVENTS, (session_id, 0, cut)):
+        record = reader.record(row)
+        events.append(reader.event(record))
+        records.append(record)
+        pace.breathe()
+    if len(records) < cut:
+        raise StoreError(f"{file}: session {session_id!r} cannot be forked at event {cut}: it has {len(records)} "
+                         "events", sessionId=session_id)
+    return records, events
+
+
+_EVENTS = f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND seq >= ? AND seq < ? ORDER BY seq"
+_END = 2**63 - 1
+
+
+def _events(connection: Connection, file: Path, session_id: SessionId, start: int, end: int | None) -> Iterator[Event]:
+    reader, pace = RowReader(file, session_id, start), Pace()
+    for row in connection.execute(_EVENTS, (session_id, start, _END if end is None else end)):
+        yield reader.event(reader.record(row))
+        pace.breathe()
+
+
+def _count(connection: Connection, file: Path, session_id: SessionId) -> int:
+    """How many events there are. Raises `LogDamaged` where one is missing."""
+    count, first, last = connection.execute(
+        "SELECT count(*), coalesce(min(seq), 0), coalesce(max(seq), -1) FROM events WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if first == 0 and last == count - 1:
+        return int(count)
+    missing = connection.execute(
+        "SELECT min(place) FROM (SELECT row_number() OVER (ORDER BY seq) - 1 AS place, seq FROM events "
+        "WHERE session_id = ?) WHERE place <> seq", (session_id,)
+    ).fetchone()[0]
+    raise damaged(file, session_id, missing, f"it is missing; {count} events are stored and the last one is {last}")
+
+
+def _check_seed(file: Path, header: SessionHeader, count: int, before: str | None, at: str | None) -> None:
+    try:
+        check_seed(header, count, before, at, str(file))
+    except LogDamaged as error:
+        raise bad_header(file, header.id, error.message.removeprefix(f"{file}: ")) from None
+
+
+# ---------------------------------------------------------------- for continuation
+
+
+class Settled(Struct):
+    """What `stores.base.Continuation` says of a session."""
+
+    header: SessionHeader
+    events: list[Event]
+    count: int
+    time: int
+
+
+_SETTLED = (
+    f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND "
+    # Most of a log are chunks that nobody asks for again. Their data is looked through here, where it holds up
+    # nobody; what may be a finish is fetched, and so is what is no JSON, to be refused.
+    "(type <> 'assistant/chunk' OR instr(data, '\"finish\"') OR instr(data, '\\u') OR NOT json_valid(data)) "
+    "ORDER BY seq"
+)
+
+
+def settle(connection: Connection, file: Path, session_id: SessionId) -> Settled:
+    """A session for continuation. Raises `SessionNotFound` and `LogDamaged`."""
+    header = find(connection, file, session_id).header
+    count = _count(connection, file, session_id)
+    reader, pace = RowReader(file, session_id), Pace()
+    events = []
+    for row in connection.execute(_SETTLED, (session_id,)):
+        event = reader.event(reader.any_record(row))
+        body = event.body
+        if not isinstance(body, AssistantChunk) or isinstance(body.chunk, Finish):
+            events.append(Event(event.seq, event.time, body, UNSET, event.surface_op, event.ignorable))
+        pace.breathe()
+    length = header.seed_length
+    if length is not UNSET:
+        _check_seed(file, header, count, _type_at(connection, session_id, length - 1),
+                    _type_at(connection, session_id, length))
+    time = header.created_at
+    if count:
+        ((time,),) = connection.execute("SELECT time FROM events WHERE session_id = ? AND seq = ?",
+                                        (session_id, count - 1))
+    return Settled(header, events, count, time)
+
+
+def _type_at(connection: Connection, session_id: SessionId, seq: int) -> str | None:
+    row = connection.execute("SELECT type FROM events WHERE session_id = ? AND seq = ?", (session_id, seq)).fetchone()
+    return None if row is None else row[0].decode(errors="replace")
+
+
+# ---------------------------------------------------------------- export
+
+
+class Exporter:
+    """Gives a session's log in pieces, each read by itself, so that nobody waits for whoever takes them slowly.
+
+    A log only grows, so the pieces are those of the log as it was when the first one was read. Events of unknown types
+    are given as they stand: a newer version may read them.
+    """
+
+    def __init__(self, file: Path, session_id: SessionId) -> None:
+        self._file = file
+        self._session_id = session_id
+        self._reader: RowReader | None = None
+        self._count = 0
+        self._packer = Packer()
+
+    def piece(self, connection: Connection) -> bytes | None:
+        """The next lines, perhaps none; None after the last ones. Raises `SessionNotFound` and `LogDamaged`."""
+        stored = find(connection, self._file, self._session_id)
+        if self._reader is None:
+            self._reader = RowReader(self._file, self._session_id, refuse_unknown=False)
+            self._count = _count(connection, self._file, self._session_id)
+            return stored.line
+        if self._reader.next == self._count:
+            return None
+        self._read(connection, self._reader)
+        return self._packer.take_all() if self._reader.next == self._count else self._packer.take()
+
+    def _read(self, connection: Connection, reader: RowReader) -> None:
+        pace, size = Pace(), 0
+        for row in connection.execute(_EVENTS, (self._session_id, reader.next, self._count)):
+            record = reader.record(row)
+            reader.event(record)
+            if b"\n" in row[3]:
+                raise damaged(self._file, self._session_id, record.seq, "its data is not in one line")
+            self._packer.add_record(record)
+            pace.breathe()
+            size += len(row[3])
+            if size >= PIECE:
+                return
+        if reader.next != self._count:
+            raise damaged(self._file, self._session_id, reader.next, "it has vanished")
