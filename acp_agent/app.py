@@ -81,6 +81,7 @@ class Agent:
         """Compose everything, and give the methods it serves. Blocks while it imports."""
         from acp_agent.acp.handlers import Handlers
         from acp_agent.acp.roots import ClientViews
+        from acp_agent.acp.session_methods import SessionMethods
         from acp_agent.clock import SystemClock
         from acp_agent.session.manager import SessionManager
         from acp_agent.session.session import Services
@@ -100,7 +101,7 @@ class Agent:
         self._manager = SessionManager(services, lambda place: ClientViews(self.client, registry, place))
         handlers = Handlers(self._manager)
         self.notifications.update(handlers.notifications())
-        return handlers.methods()
+        return handlers.methods() | SessionMethods(self._manager, _log.warning).methods()
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.create_task(work())
@@ -152,10 +153,13 @@ class Client:
 
 def make_store(settings: Settings) -> Store:
     """The store the settings name."""
-    from acp_agent.stores.jsonl import JsonlStore
+    if isinstance(settings.store, JsonlChoice):
+        from acp_agent.stores.jsonl import JsonlStore
 
-    assert isinstance(settings.store, JsonlChoice)  # anything else was refused when the settings were read
-    return JsonlStore(settings.store.directory)
+        return JsonlStore(settings.store.directory)
+    from acp_agent.stores.sqlite import SqliteStore
+
+    return SqliteStore(settings.store.file)
 
 
 def make_ids(settings: Settings, store: Store) -> IdSource:
@@ -242,3 +246,33 @@ def _counter() -> Callable[[], int]:
         return last
 
     return count
+
+
+def show_session(directory: Path, session: str, *, as_json: bool) -> None:
+    """Print what a session and its children said and did; `directory` holds the logs of its tree, and no others.
+
+    Raises `RecordingError` for logs that cannot be read.
+    """
+    from replay.stored_story import stored_story
+
+    story = stored_story(directory, session)
+    if as_json:
+        import msgspec
+
+        from acp_agent.visible import harmless_json
+
+        sys.stdout.write(harmless_json(msgspec.json.encode(story).decode()) + "\n")
+        return
+    from rich.console import Console
+
+    from replay.printer import Printer
+    from replay.story_printer import show_story
+
+    show_story(Printer(Console(highlight=False)), story)
+
+
+def replay_problems(directory: Path) -> list[str]:
+    """Everything that stands in the way of replaying a directory, with file and line."""
+    from replay.explain import explain as examine
+
+    return [str(problem) for problem in examine(directory).problems]

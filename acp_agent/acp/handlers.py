@@ -1,31 +1,27 @@
-"""The ACP methods but `initialize`: each decodes its params, hands the work on, and waits.
+"""The ACP methods that make a session and work in it: each decodes its params, hands the work on, and waits.
 
 Up to its first await a handler runs in the order in which requests were read, so admission happens there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import anyio
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from acp_agent.acp.content import prompt_text
+from acp_agent.acp.offer import check_surroundings, mode_state
 from acp_agent.acp.schema import (
     AuthenticateParams,
-    CancelParams,
     Empty,
-    ModeState,
     NewSessionParams,
     NewSessionResult,
     PromptParams,
     PromptResult,
-    ServerProbe,
-    SessionMode,
+    SessionParams,
     SetModeParams,
-    StdioServer,
     StopReason,
 )
 from acp_agent.errors import InvalidParams, TurnFailed
@@ -39,14 +35,6 @@ from acp_agent.tools.permission import Mode
 
 T = TypeVar("T")
 
-MODES = (
-    SessionMode(Mode.READ_ONLY.value, "Read only", "Reads files; changes nothing and runs nothing."),
-    SessionMode(Mode.ASK.value, "Ask", "Asks before it changes a file or runs a command."),
-    SessionMode(Mode.ACCEPT_EDITS.value, "Accept edits", "Changes files freely; asks before it runs a command."),
-    SessionMode(Mode.FULL_ACCESS.value, "Full access", "Never asks, and is not confined to the directory."),
-)
-
-
 class Handlers:
     """One connection's methods over one process's sessions."""
 
@@ -54,7 +42,7 @@ class Handlers:
         self._manager = manager
 
     def methods(self) -> dict[str, Handler]:
-        """Requests by method name, `initialize` apart."""
+        """Requests by method name."""
         return {
             "authenticate": self.authenticate,
             "session/new": self.new_session,
@@ -74,17 +62,18 @@ class Handlers:
     async def new_session(self, raw: Raw, _context: RequestContext) -> NewSessionResult:
         """Create a session; nothing is stored before its first event."""
         params = _decode(raw, NewSessionParams)
-        if params.additional_directories is not UNSET and params.additional_directories:
-            raise InvalidParams("additionalDirectories: more than one root is not supported; send none")
-        _check_servers(params.mcp_servers or ())
+        check_surroundings(params.additional_directories, params.mcp_servers)
         session = self._manager.create(params.cwd)
-        return NewSessionResult(session.place.session, ModeState(session.mode.value, MODES))
+        return NewSessionResult(session.place.session, mode_state(session))
 
     async def prompt(self, raw: Raw, context: RequestContext) -> PromptResult:
         """Queue a prompt and wait for its turn's end."""
         params = _decode(raw, PromptParams)
-        session = self._manager.get(params.session_id)
-        admitted = session.admit(prompt_text(params.prompt))
+        text = prompt_text(params.prompt)
+        session = await self._manager.ready(params.session_id)
+        if session is None:
+            return PromptResult("cancelled")
+        admitted = session.admit(text)
         admitted.answered = anyio.Event()
         context.after_reply(admitted.answered.set)
         context.on_cancel(lambda: session.cancel_prompt(admitted))
@@ -94,7 +83,9 @@ class Handlers:
     async def set_mode(self, raw: Raw, _context: RequestContext) -> Empty:
         """Change a session's permission mode, also in the middle of a turn."""
         params = _decode(raw, SetModeParams)
-        session = self._manager.get(params.session_id)
+        session = None
+        while session is None:  # a cancel meanwhile is nothing to a mode
+            session = await self._manager.ready(params.session_id)
         try:
             mode = Mode(params.mode_id)
         except ValueError:
@@ -107,9 +98,7 @@ class Handlers:
 
     def cancel(self, raw: Raw) -> None:
         """Stop a session's turn and its queue; an idle or unknown session is left alone."""
-        session = self._manager.find(msgspec.json.decode(raw, type=CancelParams).session_id)
-        if session is not None:
-            session.cancel()
+        self._manager.cancel(msgspec.json.decode(raw, type=SessionParams).session_id)
 
 
 def stop_reason(prompt: QueuedPrompt) -> StopReason:
@@ -139,18 +128,3 @@ def _stop_reason(outcome: TurnOutcome | None) -> StopReason:
 
 def _decode(raw: Raw, kind: type[T]) -> T:
     return msgspec.json.decode(raw, type=kind)
-
-
-def _check_servers(servers: Sequence[Raw]) -> None:
-    """Every entry must be a transport that is advertised: stdio needs no advertising (ACP digest 6.1)."""
-    for at, entry in enumerate(servers):
-        try:
-            probe = _decode(entry, ServerProbe)
-            if probe.type == "stdio":
-                _decode(entry, StdioServer)
-                continue
-        except msgspec.ValidationError as error:
-            raise InvalidParams(f"mcpServers[{at}]: {error}") from None
-        raise InvalidParams(f"mcpServers[{at}] ({probe.name}): the transport {probe.type!r} is not supported")
-
-

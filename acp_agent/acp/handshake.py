@@ -41,12 +41,27 @@ class McpCapabilities(Wire, frozen=True):
     sse: bool = False
 
 
+class Offered(Wire, frozen=True):
+    """`{}`: the method is there."""
+
+
+class SessionCapabilities(Wire, frozen=True):
+    """Methods over sessions. `fork` is of the protocol's unstable part."""
+
+    list: Offered = Offered()
+    delete: Offered = Offered()
+    resume: Offered = Offered()
+    close: Offered = Offered()
+    fork: Offered = Offered()
+
+
 class AgentCapabilities(Wire, frozen=True):
     """What may be asked of this agent; everything advertised works."""
 
-    load_session: bool = False
+    load_session: bool = True
     prompt_capabilities: PromptCapabilities = PromptCapabilities()
     mcp_capabilities: McpCapabilities = McpCapabilities()
+    session_capabilities: SessionCapabilities = SessionCapabilities()
 
 
 class InitializeResult(Wire, frozen=True):

@@ -74,6 +74,8 @@ class Projection:
         self.cwd = cwd
         self._settled = settled
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """For each id that was wanted, the number it was last given with: the search for a free one goes on there."""
         self._results = 0
         self.message = MessageId("")
         """The id of the answer that is streaming."""
@@ -103,6 +105,21 @@ class Projection:
                 return (CurrentMode(mode),)
             case _:
                 return ()
+
+    def past(self, event: Event) -> Sequence[Update]:
+        """What the client is shown of an event that happened before anybody was watching."""
+        settled, self._settled = self._settled, True
+        try:
+            return self.updates(event)
+        finally:
+            self._settled = settled
+
+    def skip(self, event: Event) -> None:
+        """Take note of the ids of a past event that the client is not shown now: it may know them."""
+        if isinstance(event.body, AssistantMessage):
+            for block in event.body.message.content:
+                if isinstance(block, ToolCallBlock):
+                    self._wire_id(block)
 
     def _chunk(self, body: AssistantChunk) -> Sequence[Update]:
         chunk = body.chunk
@@ -151,10 +168,12 @@ class Projection:
 
     def claim(self, wanted: str) -> WireCallId:
         """An id that no call of this session was shown with: the wanted one, or that with a number."""
-        candidate, number = wanted, 1
+        number = self._numbers.get(wanted, 1)
+        candidate = wanted if number == 1 else f"{wanted}#{number}"
         while candidate in self._used:
             number += 1
             candidate = f"{wanted}#{number}"
+        self._numbers[wanted] = number
         self._used.add(candidate)
         return WireCallId(candidate)
 

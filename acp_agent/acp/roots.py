@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acp_agent.acp.projection import Projection
 from acp_agent.acp.view import ChildView, Client, ClientView
+from acp_agent.session.events import Event
 from acp_agent.session.session import Place
 from acp_agent.tools.registry import Registry
 
@@ -14,6 +15,10 @@ class ClientViews:
     def __init__(self, client: Client, registry: Registry, place: Place) -> None:
         self._registry = registry
         self.root = ClientView(client, place.session, Projection(registry, place.cwd))
+
+    def past(self, event: Event, *, show: bool) -> None:
+        """Take note of an event of the root's stored history, and show it if asked to."""
+        self.root.past(event, show=show)
 
     def child(self, place: Place, label: str) -> ChildView:
         """The view of a new child."""

@@ -26,13 +26,36 @@ class NewSessionParams(Wire, frozen=True):
     additional_directories: list[str] | UnsetType | None = UNSET
 
 
+class LoadParams(Wire, frozen=True):
+    session_id: SessionId
+    cwd: str
+    mcp_servers: list[Raw] | None
+    additional_directories: list[str] | UnsetType | None = UNSET
+
+
+class ResumeParams(Wire, frozen=True):
+    """What session/fork takes, too."""
+
+    session_id: SessionId
+    cwd: str
+    mcp_servers: list[Raw] | UnsetType | None = UNSET
+    additional_directories: list[str] | UnsetType | None = UNSET
+
+
+class ListParams(Wire, frozen=True):
+    cwd: str | UnsetType | None = UNSET
+    cursor: str | UnsetType | None = UNSET
+
+
+class SessionParams(Wire, frozen=True):
+    """Params that only name a session."""
+
+    session_id: SessionId
+
+
 class PromptParams(Wire, frozen=True):
     session_id: SessionId
     prompt: list[Raw]
-
-
-class CancelParams(Wire, frozen=True):
-    session_id: SessionId
 
 
 class SetModeParams(Wire, frozen=True):
@@ -97,6 +120,28 @@ class ModeState(Wire, frozen=True):
 class NewSessionResult(Wire, frozen=True):
     session_id: SessionId
     modes: ModeState
+
+
+class OpenedResult(Wire, frozen=True):
+    """Of session/load and session/resume."""
+
+    modes: ModeState
+
+
+class ListedSession(Wire, frozen=True):
+    """`updated_at` is ISO 8601."""
+
+    session_id: SessionId
+    cwd: str
+    title: str | UnsetType = UNSET
+    updated_at: str | UnsetType = UNSET
+
+
+class ListResult(Wire, frozen=True):
+    """A page; without `next_cursor` it is the last one."""
+
+    sessions: tuple[ListedSession, ...]
+    next_cursor: str | UnsetType = UNSET
 
 
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]

@@ -84,10 +84,22 @@ class ClientView:
                 self._head()
                 self._client.send(self._thought_head + to_json(chunk.text) + self._thought_tail)
             return
-        if isinstance(body, RequestContext):
-            self._window = None if body.context_window is UNSET else body.context_window
+        self._note_window(event)
         for update in self._projection.updates(event):
             self.update(update)
+
+    def past(self, event: Event, *, show: bool) -> None:
+        """Take note of an event of the stored history, and show it if asked to."""
+        self._note_window(event)
+        if not show:
+            self._projection.skip(event)
+            return
+        for update in self._projection.past(event):
+            self.update(update)
+
+    def _note_window(self, event: Event) -> None:
+        if isinstance(event.body, RequestContext):
+            self._window = None if event.body.context_window is UNSET else event.body.context_window
 
     def update(self, update: Update) -> None:
         """Send one update."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET, UnsetType
 
 from acp_agent.clock import Clock
-from acp_agent.session.events import AssistantChunk, Body, Chunk, Event, SessionHeader, SurfaceOp
+from acp_agent.session.events import AssistantChunk, Body, Chunk, EndSeed, Event, SessionHeader, SurfaceOp
+from acp_agent.session.slices import in_slices
 from acp_agent.session.state import SessionState
 from acp_agent.stores.base import Appender
 
@@ -24,15 +25,28 @@ class SessionLog:
         self._appender = appender
         self._clock = clock
         self._listener: Listener | None = None
+        self._restored = False
+        """What is in the log was written by another lifecycle, and nothing of this one is in it yet."""
 
     def listen(self, listener: Listener) -> None:
         """Have every later event told to `listener`; there is one at most."""
         self._listener = listener
 
-    def seed(self, events: Sequence[Event]) -> None:
-        """Fold events that are in the store already; nobody is told of them."""
+    async def seed(self, events: Sequence[Event]) -> None:
+        """Fold inherited events that are in the store already, and mark that they belong to a finished lifecycle."""
+        await in_slices(self.state.apply, events)
+        self._seal()
+
+    async def restore(self, settled: Sequence[Event], count: int, time: int) -> None:
+        """Fold the events of an earlier lifecycle (see `Continuation`). The first new event begins another one."""
+        await in_slices(self.state.apply, settled)
+        self.state.settle(count, time)
+        self._restored = True
+
+    def complete(self, events: Sequence[Event]) -> None:
+        """Add events that still belong to the lifecycle before: what closes its open turn."""
         for event in events:
-            self.state.apply(event)
+            self._take(event)
 
     def append(
         self,
@@ -42,16 +56,30 @@ class SessionLog:
         surface: SurfaceOp | UnsetType = UNSET,
     ) -> Event:
         """Add one event."""
+        if self._restored:
+            self._seal()
         ignorable = True if body.ours else UNSET
         event = Event(self.state.count, self._clock.now(), body, sources, surface, ignorable)
+        self._take(event)
+        return event
+
+    def _take(self, event: Event) -> None:
         self._appender.append(event)
         self.state.apply(event)
         if self._listener is not None:
             self._listener(event)
-        return event
+
+    def _seal(self) -> None:
+        """Mark the end of what other lifecycles wrote, once (format reference 1.10)."""
+        self._restored = False
+        if not self.state.sealed:
+            self._take(Event(self.state.count, self._clock.now(), EndSeed()))
 
     def append_chunks(self, turn: int, step: int, chunks: Sequence[Chunk]) -> range:
-        """Add a batch of a model's stream, and return the seqs it got. The hot path of the whole agent."""
+        """Add a batch of a model's stream, and return the seqs it got. The hot path of the whole agent.
+
+        Never the first thing a lifecycle adds: a request stands before its answer.
+        """
         now = self._clock.now()
         first = seq = self.state.count
         take, fold, listener = self._appender.append, self.state.apply, self._listener

@@ -1,21 +1,34 @@
-"""All sessions of a process: creates them, finds them, ends them."""
+"""All sessions of a process: makes them, opens stored ones, finds them, ends them.
+
+What takes effect at once happens in the call; what has to wait is handed back as `Work` that runs in the process's task
+group. Work on one session is done in the order it was asked for.
+"""
 
 from __future__ import annotations
 
-import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
-from msgspec import UNSET
 
-from acp_agent.errors import InvalidParams, SessionNotFound, StoreError
+from acp_agent.errors import SessionBusy, SessionNotFound, StoreError
 from acp_agent.ids import CallId, SessionId
-from acp_agent.session.events import SessionHeader
+from acp_agent.session.directory import absolute, working_directory
+from acp_agent.session.events import Event, SessionHeader
+from acp_agent.session.fork import discard, fork_root
+from acp_agent.session.loading import give_up, load_root, refuse_child
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Place, Services, Session, View
+from acp_agent.session.slices import Slices
+from acp_agent.session.work import Opening, Order, Work
+from acp_agent.stores.base import Page
 from acp_agent.subagents.inprocess import InProcessDelegation
 from acp_agent.subagents.views import ViewFactory
+
+T = TypeVar("T")
 
 
 class RootViews(ViewFactory, Protocol):
@@ -24,6 +37,10 @@ class RootViews(ViewFactory, Protocol):
     @property
     def root(self) -> View:
         """The root session's own view."""
+        ...
+
+    def past(self, event: Event, *, show: bool) -> None:
+        """Told of the root's events before this process opened it, in order; `show` says whether the client is."""
         ...
 
 
@@ -40,6 +57,14 @@ class SessionManager:
         self._services = services
         self._views = views
         self._sessions: dict[SessionId, Session] = {}
+        self._leaving: dict[SessionId, Session] = {}
+        """Not active any more, but not closed yet."""
+        self._openings: dict[SessionId, Opening[Session]] = {}
+        self._order = Order()
+        self._works: dict[Work[Any], bool] = {}
+        """What is under way, and whether it can be called off."""
+
+    # -- making and opening
 
     def create(self, cwd: str) -> Session:
         """A new root session. Raises `InvalidParams` for a directory that cannot be worked in."""
@@ -48,47 +73,189 @@ class SessionManager:
         made = services.clock.created_at()
         header = SessionHeader(id=services.ids.session(), created_at=made, cwd=str(directory))
         log = SessionLog(header, services.store.create(header, header.id), services.clock)
-        return self._open(header, log, directory)
+        session, _ = self._open(log, directory)
+        self._sessions[header.id] = session
+        return session
 
-    async def resume(self, session_id: SessionId) -> Session:
-        """Continue a stored root session. Raises `SessionNotFound` or `LogDamaged`."""
+    def load(self, session_id: SessionId, cwd: str, *, show: bool) -> Opening[Session]:
+        """Begin to open a stored root session; `show` has its history shown to the client before the work is done.
+
+        The one who asks calls `opened` after telling the client what came of it. Raises `InvalidParams`; the work
+        raises `SessionBusy` for a session that is open here, and what `load_root` raises.
+        """
+        directory = working_directory(cwd)
+        work = self._start(lambda: self._load(session_id, directory, show), stoppable=True)
+        opening = Opening(session_id, work)
+        self._openings[session_id] = opening
+        return opening
+
+    def opened(self, opening: Opening[Session]) -> None:
+        """The client knows what came of an opening: those who wait for the session go on."""
+        if self._openings.get(opening.session_id) is opening:
+            del self._openings[opening.session_id]
+        opening.answer()
+
+    def fork(self, source_id: SessionId, cwd: str) -> Work[Session]:
+        """Begin to make a new root session with the ended turns of another, active or stored, in any directory.
+
+        Raises `InvalidParams`; the work raises what `fork_root` raises.
+        """
+        directory = working_directory(cwd)
+        return self._start(lambda: self._fork(source_id, directory), stoppable=True)
+
+    async def _load(self, session_id: SessionId, directory: Path, show: bool) -> Session:
+        async with self._order.of(session_id):
+            if session_id in self._sessions:
+                raise SessionBusy(f"session {session_id!r} is open already; close it first (session/close)",
+                                  sessionId=session_id)  # fmt: skip
+            loaded = await load_root(self._services, session_id, directory)
+            try:
+                return await self._activate(loaded.log, directory, loaded.history, show, loaded.children)
+            except BaseException:
+                await give_up(loaded.log)
+                raise
+
+    async def _fork(self, source_id: SessionId, directory: Path) -> Session:
         services = self._services
-        stored = await services.store.load(session_id)
-        header = stored.header
-        log = SessionLog(header, await services.store.resume(stored), services.clock)
-        log.seed(stored.events)
-        return self._open(
-            header, log, working_directory("" if header.cwd is UNSET else header.cwd), await self._children(session_id)
-        )
+        async with self._order.of(source_id):
+            source = self._sessions.get(source_id) or self._leaving.get(source_id)
+            log, history = await fork_root(services, source_id, source, directory)
+        try:
+            return await self._activate(log, directory, history, show=False)
+        except BaseException:
+            await discard(services.store, log)
+            raise
 
-    async def _children(self, session_id: SessionId) -> dict[CallId, int]:
-        """How many children each delegating call of a stored session made: the next one's index goes on from there."""
-        made: dict[CallId, int] = {}
-        async for header in self._services.store.headers():
-            if header.parent_session == session_id and header.spawn is not UNSET:
-                made[header.spawn.call_id] = max(made.get(header.spawn.call_id, 0), header.spawn.index + 1)
-        return made
+    async def _activate(
+        self, log: SessionLog, directory: Path, history: deque[Event], show: bool,
+        children: dict[CallId, int] | None = None,
+    ) -> Session:
+        session, views = self._open(log, directory, children)
+        slices = Slices()
+        while history:
+            views.past(history.popleft(), show=show)
+            await slices.pause()
+            if show:
+                await views.root.drained()
+        self._sessions[log.header.id] = session
+        return session
 
     def _open(
-        self, header: SessionHeader, log: SessionLog, directory: Path, children: dict[CallId, int] | None = None
-    ) -> Session:
+        self, log: SessionLog, directory: Path, children: dict[CallId, int] | None = None
+    ) -> tuple[Session, RootViews]:
+        header = log.header
         place = Place(header.id, header.id, (), directory, header.delegation_depth)
         views = self._views(place)
         session = Session(self._services, place, log, views.root)
         session.delegation = InProcessDelegation(self._services, session, views, children)
-        self._sessions[header.id] = session
-        return session
+        return session, views
+
+    # -- finding
 
     def get(self, session_id: SessionId) -> Session:
         """An active session. Raises `SessionNotFound`."""
         try:
             return self._sessions[session_id]
         except KeyError:
-            raise SessionNotFound(session_id) from None
+            raise SessionNotFound(session_id, active=True) from None
 
-    def find(self, session_id: SessionId) -> Session | None:
-        """An active session, or None."""
-        return self._sessions.get(session_id)
+    async def ready(self, session_id: SessionId) -> Session | None:
+        """An active session, or one that is being opened once the client knows of it; returns at once if it is not.
+
+        None when the session was cancelled meanwhile: that means those who wait too. Raises `SessionNotFound`.
+        """
+        while (opening := self._openings.get(session_id)) is not None:
+            if not await opening.wait():
+                return None
+        return self.get(session_id)
+
+    def cancel(self, session_id: SessionId) -> None:
+        """Stop a session's turn and all prompts that were sent before; an idle or unknown session is left alone."""
+        if session_id in self._openings:
+            self._openings[session_id].cancel()
+        if session_id in self._sessions:
+            self._sessions[session_id].cancel()
+
+    async def list(self, cwd: str | None, cursor: str | None) -> Page:
+        """A page of the stored root sessions (see `Store.list`). Raises `InvalidParams`."""
+        return await self._services.store.list(cwd=None if cwd is None else str(absolute(cwd)), cursor=cursor)
+
+    # -- ending
+
+    def close(self, session_id: SessionId) -> Work[None]:
+        """Cancel a session's turn and its queue, and give it up once every prompt is answered.
+
+        It is not active any more when this returns. Raises `SessionNotFound`, as does the work for a session that was
+        being opened and could not be.
+        """
+        if session_id not in self._sessions and session_id not in self._openings:
+            raise SessionNotFound(session_id, active=True)
+        before = self._end_begins(session_id)
+        return self._start(lambda: self._close(session_id, before))
+
+    def _end_begins(self, session_id: SessionId) -> Opening[Session] | None:
+        """Nothing can be asked of the session from now on; or, where it is being opened, once that was answered."""
+        opening = self._openings.get(session_id)
+        if opening is None:
+            self._leave(session_id)
+        return opening
+
+    def _leave(self, session_id: SessionId) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._leaving[session_id] = session
+
+    async def _close(self, session_id: SessionId, before: Opening[Session] | None) -> None:
+        async with self._order.of(session_id):
+            if not await self._close_if_open(session_id, before):
+                raise SessionNotFound(session_id, active=True)
+
+    async def _close_if_open(self, session_id: SessionId, before: Opening[Session] | None) -> bool:
+        if before is not None:
+            await before.answered.wait()
+        self._leave(session_id)
+        session = self._leaving.get(session_id)
+        if session is None:
+            return False
+        try:
+            await session.aclose("user")
+        finally:
+            del self._leaving[session_id]
+        return True
+
+    def delete(self, session_id: SessionId) -> Work[None]:
+        """Close a root session if it is active, and delete it with its descendants; an unknown one is gone already.
+
+        The work raises `SessionHeld`, `InvalidParams` for a child's id, and `StoreError`.
+        """
+        before = self._end_begins(session_id)
+        return self._start(lambda: self._delete(session_id, before))
+
+    async def _delete(self, session_id: SessionId, before: Opening[Session] | None) -> None:
+        store = self._services.store
+        async with self._order.of(session_id):
+            with suppress(StoreError):  # what cannot be stored is not going to be missed
+                await self._close_if_open(session_id, before)
+            try:
+                await store.delete(session_id)
+            except SessionNotFound:
+                return
+            except StoreError:
+                await refuse_child(store, session_id)
+                raise
+
+    def _start(self, deed: Callable[[], Awaitable[T]], *, stoppable: bool = False) -> Work[T]:
+        work = Work(deed)
+
+        async def run() -> None:
+            try:
+                await work.run()
+            finally:
+                del self._works[work]
+
+        self._works[work] = stoppable
+        self._services.spawn(run)
+        return work
 
     def cancel_all(self, cause: str) -> None:
         """Stop every turn."""
@@ -96,10 +263,15 @@ class SessionManager:
             session.cancel(cause)
 
     async def aclose(self) -> None:
-        """End every session, all at once: turns are cancelled, logs stored.
+        """End every session, all at once: openings are called off, turns are cancelled, logs stored.
 
         Raises `StoreError` for the first log that could not be stored, after all others were.
         """
+        for work, stoppable in list(self._works.items()):
+            if stoppable:
+                work.call_off()
+        for work in list(self._works):
+            await work.done()
         failures: list[StoreError] = []
 
         async def close(session: Session) -> None:
@@ -114,16 +286,3 @@ class SessionManager:
         self._sessions.clear()
         if failures:
             raise failures[0]
-
-
-def working_directory(cwd: str) -> Path:
-    """A session's directory. Raises `InvalidParams` naming what is wrong with it."""
-    if not os.path.isabs(cwd):  # noqa: PTH117  # Path("") would read as "."
-        raise InvalidParams(f"cwd must be an absolute path, got {cwd!r}", cwd=cwd)
-    directory = Path(cwd)
-    if not directory.is_dir():
-        what = "is not a directory" if directory.exists() else "does not exist"
-        raise InvalidParams(f"cwd {cwd!r} {what}", cwd=cwd)
-    if not os.access(directory, os.R_OK | os.X_OK):
-        raise InvalidParams(f"cwd {cwd!r} cannot be entered", cwd=cwd)
-    return directory

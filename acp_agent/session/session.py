@@ -37,6 +37,8 @@ from acp_agent.tools.delegation import Delegation
 from acp_agent.tools.permission import Mode
 from acp_agent.tools.registry import Registry
 
+_MODES = frozenset(mode.value for mode in Mode)
+
 
 class View(Live, Protocol):
     """What a client sees of a session, and whom the session asks."""
@@ -127,9 +129,11 @@ class Session:
 
     @property
     def mode(self) -> Mode:
-        """The permission mode in force."""
+        """The permission mode in force. One that only a newer version knows is taken for the careful one."""
         stored = self.log.state.mode
-        return self._services.mode if stored is None else Mode(stored)
+        if stored is None:
+            return self._services.mode
+        return Mode(stored) if stored in _MODES else Mode.ASK
 
     def set_mode(self, mode: Mode) -> None:
         """Change the permission mode, also of running children; the next call is judged by it."""
@@ -195,12 +199,16 @@ class Session:
         await self._idle.wait()
 
     async def aclose(self, cause: str = "disposed") -> None:
-        """Cancel, wait for the end of the turn, store everything."""
+        """Cancel, wait until the turn has ended and every prompt is answered, store everything."""
         if self._closed:
             return
         self._closed = True
+        answers = [prompt.answered for prompt in (self._current, *self._queue) if prompt is not None]
         self.cancel(cause)
         await self.idle()
+        for answered in answers:
+            if answered is not None:
+                await answered.wait()
         await self.log.aclose()
 
     # -- what a turn works with

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 from msgspec import Struct
 
 from acp_agent.ids import CallId
 from acp_agent.session.events import (
+    ApprovalAsked,
+    ApprovalDecided,
     ApprovalGrant,
     AssistantChunk,
     AssistantMessage,
     Body,
+    EndSeed,
     Event,
     FileSeen,
     Finish,
@@ -51,6 +56,10 @@ class OpenCall(Struct):
 class SessionState:
     """The fold. Feed it every event of one log in order through `apply`.
 
+    What `Continuation.settled` leaves out changes nothing here but `count` and `time`: the settled events and `settle`
+    give the state that all events give.
+
+    count       how many events the log has; `time` is the newest one's
     history     what the model sees, in order; `nodes` holds the seq of each
     turn        number of the newest turn, 0 before the first
     open_turn   whether that turn has not ended; `open_step` its open step's number, or 0
@@ -62,6 +71,7 @@ class SessionState:
     def __init__(self, seed_length: int = 0) -> None:
         self._seed_length = seed_length
         self.count = 0
+        self.time = 0
         self.history: list[Surface] = []
         self.nodes: list[int] = []
         self.replaced = 0
@@ -83,12 +93,27 @@ class SessionState:
         self.todos: tuple[Todo, ...] = ()
         self.bound: ReplayBound | None = None
         self.open_calls: dict[CallId, OpenCall] = {}
+        self.open_questions: dict[str, CallId] = {}
+        """Permission questions of the open step without a decision: the id, and the call that is asked about."""
         self.has_sent = False
         """Whether the log holds a request/sent of this session's own."""
+        self._sealed = 0
+        self._ordered = True
+        """Whether the nodes' seqs ascend: they do until something in the middle is replaced."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether everything in the log belongs to a finished lifecycle: it ends with session/end-seed."""
+        return 0 < self._sealed == self.count
+
+    def settle(self, count: int, time: int) -> None:
+        """Say how many events the log has and when the newest one was, where only the settled ones were fed in."""
+        self.count, self.time = count, time
 
     def apply(self, event: Event) -> None:
         """Fold the next event in."""
         self.count = event.seq + 1
+        self.time = event.time
         body = event.body
         if isinstance(body, AssistantChunk):
             if isinstance(body.chunk, Finish) and not self.has_sent and event.seq >= self._seed_length:
@@ -99,16 +124,16 @@ class SessionState:
             case TurnStart():
                 self.turn, self.open_turn, self.open_step = body.turn, True, 0
                 self.turn_nodes = len(self.nodes)
-                self.open_calls.clear()
+                self._close_calls()
             case TurnEnd():
                 self.open_turn, self.open_step, self.outcome = False, 0, body.reason
                 self.last_end = event.seq + 1
-                self.open_calls.clear()
+                self._close_calls()
             case StepStart():
                 self.open_step = body.step
             case StepEnd():
                 self.open_step = 0
-                self.open_calls.clear()
+                self._close_calls()
             case UserMessage() | AssistantMessage() | ToolResult():
                 self._surface(event, body)
             case ToolCall():
@@ -117,8 +142,18 @@ class SessionState:
             case RequestSent() | ReplayBound():
                 if event.seq >= self._seed_length:
                     self._own(body)
+            case ApprovalAsked():
+                self.open_questions[body.id] = body.call_id
+            case ApprovalDecided():
+                self.open_questions.pop(body.id, None)
+            case EndSeed():
+                self._sealed = self.count
             case _:
                 self._remember(body)
+
+    def _close_calls(self) -> None:
+        self.open_calls.clear()
+        self.open_questions.clear()
 
     def _surface(self, event: Event, body: Surface) -> None:
         if isinstance(body, AssistantMessage):
@@ -138,15 +173,22 @@ class SessionState:
             self.nodes.append(event.seq)
             self.history.append(body)
             return
-        hidden = [at for at, seq in enumerate(self.nodes) if operation.start <= seq <= operation.end]
-        if not hidden:
+        first, last = self._hidden(operation)
+        if first >= last:
             self.nodes.append(event.seq)
             self.history.append(body)
             return
-        first, last = hidden[0], hidden[-1] + 1
+        self._ordered = self._ordered and last == len(self.nodes)
         self.nodes[first:last] = [event.seq]
         self.history[first:last] = [body]
         self.replaced += 1
+
+    def _hidden(self, operation: Replace) -> tuple[int, int]:
+        """Which nodes a replace hides: from the first one in its range to the last one."""
+        if self._ordered:
+            return bisect_left(self.nodes, operation.start), bisect_right(self.nodes, operation.end)
+        found = [at for at, seq in enumerate(self.nodes) if operation.start <= seq <= operation.end]
+        return (found[0], found[-1] + 1) if found else (0, 0)
 
     def _own(self, body: RequestSent | ReplayBound) -> None:
         """Facts that a seed does not hand down."""

@@ -9,13 +9,13 @@ from acp_agent.ids import CallId
 from acp_agent.providers.base import Hop
 from acp_agent.session.events import (
     ApprovalGrant,
-    EndSeed,
     Event,
     SessionConfig,
     SessionHeader,
     SpawnKey,
     SubagentDescriptor,
 )
+from acp_agent.session.loading import give_up
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Place, QueuedPrompt, Services, Session
 from acp_agent.subagents.results import child_result
@@ -75,17 +75,21 @@ class InProcessDelegation:
         state = parent.log.state
         cut = state.last_end if kind is ChildKind.FORK else 0
         header = SessionHeader(
-            id=services.ids.session(), created_at=services.clock.created_at(), cwd=str(parent.place.cwd),
+            id=services.ids.session(), created_at=services.clock.created_at(), cwd=parent.log.header.cwd,
             parent_session=parent.place.session, seed_length=cut or UNSET, origin="subagent",
             delegation_depth=depth, spawn=SpawnKey(call_id, index),
         )  # fmt: skip
+        # The parent's own spelling of the directory: its tree stays together however a client spells it later.
         path = (*parent.place.path, Hop(call_id, index))
         place = Place(header.id, parent.place.root, path, parent.place.cwd, depth)
         log = SessionLog(header, services.store.create(header, place.root), services.clock)
         mode = parent.mode
         if cut:
-            log.seed(await services.store.fork(header.id, parent.place.session, cut))
-            log.append(EndSeed())
+            try:
+                await log.seed(await services.store.fork(header.id, parent.place.session, cut))
+            except BaseException:
+                await give_up(log)
+                raise
         log.append(SessionConfig(mode=mode.value))
         child = Session(services, place, log, self._views.child(place, description), parent.grants)
         child.delegation = InProcessDelegation(services, child, self._views)

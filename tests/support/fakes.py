@@ -288,6 +288,14 @@ class RecordingViews:
         self.root = RecordingView(*replies)
         self.children: list[RecordingView] = []
         self.labels: list[str] = []
+        self.known: list[Event] = []
+        """The stored events of the root, shown or not."""
+        self.shown: list[Event] = []
+
+    def past(self, event: Event, *, show: bool) -> None:
+        self.known.append(event)
+        if show:
+            self.shown.append(event)
 
     def child(self, place: Place, label: str) -> RecordingView:
         self.labels.append(label)

@@ -7,7 +7,7 @@ depend on how an answer was cut into chunks: each message's text, and everything
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from acp_agent.errors import LogDamaged
 from acp_agent.session import codec
 from acp_agent.tools.registry import Registry, default_tools
 from tests.support.laws import Entry
+from tests.support.schema import id_key, is_response
 
 Shown: TypeAlias = tuple[dict[str, str], list[Any]]
 """Each message's text by message id, and the other history updates in order."""
@@ -26,47 +27,98 @@ _TEXT = {"agent_message_chunk", "agent_thought_chunk"}
 _REGISTRY = Registry(default_tools())
 
 
-def check_history(transcripts: Iterable[list[Entry]], store: Path) -> list[str]:
-    """Every difference between what was shown and what is stored, for each root session of the store."""
-    frames = [entry.frame for transcript in transcripts for entry in transcript if entry.sender == "agent"]
-    return [problem for log in sorted(store.rglob("session.jsonl")) for problem in _compare_readable(log, frames)]
+def check_history(
+    transcripts: Iterable[list[Entry]], store: Path, *, killed: Collection[int] = (),
+) -> list[str]:
+    """Every difference between what was shown and what is stored, for each root session of the store.
+
+    `transcripts` are those of one process after another. What those at the positions `killed` stored and showed last
+    may differ, because they did not come to their own end: the next load is believed.
+    """
+    shown = [list(transcript) for transcript in transcripts]
+    return [problem for log in sorted(store.rglob("session.jsonl"))
+            for problem in _compare_readable(log, shown, killed)]
 
 
-def _compare_readable(log: Path, frames: list[Any]) -> list[str]:
+def _compare_readable(log: Path, transcripts: list[list[Entry]], killed: Collection[int]) -> list[str]:
     try:
-        return list(_compare(log, frames))
+        return list(_compare(log, transcripts, killed))
     except LogDamaged:
         return []  # the format's own laws say what is wrong with it
 
 
-def _compare(log: Path, frames: list[Any]) -> Iterator[str]:
+def _compare(log: Path, transcripts: list[list[Entry]], killed: Collection[int]) -> Iterator[str]:
+    """A load shows the whole history anew: it must be what was shown before, and stands in its place."""
+    session, inherited, own = _project(log)
+    stored = inherited + own
+    shown = list(inherited)
+    seen, certain = False, True
+    for number, transcript in enumerate(transcripts):
+        for updates, loaded in _shown(transcript, session):
+            if loaded and seen and certain:
+                yield from _difference(log.name, "shown by a load", updates, "shown before", shown)
+            shown = updates if loaded else shown + updates
+            seen = seen or bool(updates)
+            certain = certain or loaded
+        certain = certain and number not in killed
+    if certain:
+        yield from _difference(log.name, "stored", stored, "shown", shown)
+
+
+def _project(log: Path) -> tuple[str, list[Any], list[Any]]:
+    """A log's session, and its history as a load would show it: what it inherited, and its own part."""
     lines, _ = codec.split_lines(log.read_bytes())
     header = codec.decode_header(lines[0], str(log))
+    seed = header.seed_length or 0
     reader, projection = codec.Reader(str(log)), Projection(_REGISTRY, Path(str(header.cwd)), settled=True)
-    projected: list[Any] = []
+    parts: tuple[list[Any], list[Any]] = ([], [])
     for line in lines[1:]:
         for event in reader.read(line):
-            projected += (json.loads(msgspec.json.encode(update)) for update in projection.updates(event))
-    live = [frame["params"]["update"] for frame in frames
-            if isinstance(frame, dict) and frame.get("method") == "session/update"
-            and frame["params"]["sessionId"] == header.id]  # fmt: skip
-    stored_texts, stored_rest = _reduce(projected)
-    shown_texts, shown_rest = _reduce(live)
+            parts[event.seq >= seed].extend(
+                json.loads(msgspec.json.encode(update)) for update in projection.updates(event))
+    return header.id, *parts
+
+
+def _shown(transcript: list[Entry], session: str) -> Iterator[tuple[list[Any], bool]]:
+    """The updates of a session in pieces: those of a load that succeeded (True), and those between loads."""
+    piece: list[Any] = []
+    loading: str | None = None
+    for entry in transcript:
+        frame = entry.frame
+        if not isinstance(frame, dict):
+            continue
+        if entry.sender == "client":
+            params = frame.get("params")
+            if frame.get("method") == "session/load" and isinstance(params, dict) \
+                    and params.get("sessionId") == session and loading is None:
+                yield piece, False
+                piece, loading = [], id_key(frame.get("id"))
+        elif frame.get("method") == "session/update" and frame["params"]["sessionId"] == session:
+            piece.append(frame["params"]["update"])
+        elif loading is not None and is_response(frame) and id_key(frame.get("id")) == loading:
+            yield piece, "result" in frame
+            piece, loading = [], None
+    yield piece, False
+
+
+def _difference(name: str, is_: str, stored: list[Any], was: str, shown: list[Any]) -> Iterator[str]:
+    stored_texts, stored_rest = reduced(stored)
+    shown_texts, shown_rest = reduced(shown)
     ids = {update["toolCallId"] for update in stored_rest if "toolCallId" in update}
     shown_rest = [update for update in shown_rest if update.get("toolCallId", None) in ids | {None}]
     for message, text in stored_texts.items():
         if shown_texts.get(message) != text:
-            yield f"law 3: {log.name}: message {message} is stored as {text[:80]!r}, shown as " \
+            yield f"law 3: {name}: message {message} is {is_} as {text[:80]!r}, {was} as " \
                   f"{str(shown_texts.get(message))[:80]!r}"  # fmt: skip
-    for at, (stored, shown) in enumerate(zip(stored_rest, shown_rest, strict=False)):
-        if stored != shown:
-            yield f"law 3: {log.name}: history update {at} is stored as {stored}, shown as {shown}"
+    for at, (one, other) in enumerate(zip(stored_rest, shown_rest, strict=False)):
+        if one != other:
+            yield f"law 3: {name}: history update {at} is {is_} as {one}, {was} as {other}"
             return
     if len(stored_rest) != len(shown_rest):
-        yield f"law 3: {log.name}: {len(stored_rest)} history updates stored, {len(shown_rest)} shown"
+        yield f"law 3: {name}: {len(stored_rest)} history updates {is_}, {len(shown_rest)} {was}"
 
 
-def _reduce(updates: Iterable[Any]) -> Shown:
+def reduced(updates: Iterable[Any]) -> Shown:
     """Text of failed attempts stays in: the log does not know their messages, so they are never compared."""
     texts: dict[str, str] = {}
     rest: list[Any] = []

@@ -114,6 +114,8 @@ def _envelope(frame: Frame) -> list[tuple[str, str]]:
 def _schema(unstable: bool, strict: bool) -> Frame:
     name = "schema.unstable.json" if unstable else "schema.json"
     schema = json.loads((_SCHEMAS / name).read_text(encoding="utf-8"))
+    # What is offered is said to every client; one that knows the stable part alone passes over the rest.
+    schema["$defs"]["SessionCapabilities"]["properties"].setdefault("fork", {"type": "object"})
     return {"$defs": _closed(schema["$defs"]) if strict else schema["$defs"]}
 
 

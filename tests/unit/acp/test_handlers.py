@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from acp_agent.acp.handlers import MODES, Handlers, stop_reason
+from acp_agent.acp.handlers import Handlers, stop_reason
+from acp_agent.acp.offer import MODES
 from acp_agent.errors import AgentError, InvalidParams, SessionNotFound, StoreError, TurnFailed
 from acp_agent.ids import MessageId
 from acp_agent.rpc.dispatch import RequestContext

@@ -242,3 +242,33 @@ def test_wire_ids_are_unique_in_the_session(call_ids: list[str]) -> None:
 ])
 def test_arguments_are_shown_as_json_where_they_are_json(arguments: str, json: bytes) -> None:
     assert msgspec.json.encode(raw_json(arguments)) == json
+
+
+def test_past_events_are_shown_settled_and_live_ones_streamed_by_one_projection() -> None:
+    projection = Projection(Registry(default_tools()), Path("/w"))
+    delta = Event(0, 0, AssistantChunk(1, 1, TextDelta(0, "x")))
+    prompt = Event(1, 0, UserMessage((TextBlock("go"),), Source("user"), "user", MessageId("u")))
+    assert projection.past(delta) == ()
+    assert list(projection.past(prompt)) == [UserChunk(TextContent("go"), MessageId("u"))]
+    assert list(projection.updates(delta)) == [AgentChunk(TextContent("x"), MessageId(""))]
+    assert list(projection.updates(prompt)) == []
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_ids_that_history_used_are_never_given_out_again(show: bool) -> None:
+    projection = Projection(Registry(default_tools()), Path("/w"))
+
+    def asking(*ids: str) -> Event:
+        blocks = tuple(ToolCallBlock(CallId(one), "nobody", "{}") for one in ids)
+        return Event(0, 0, AssistantMessage(1, 1, AssistantContent("assistant", blocks, Source("model"),
+                                                                   MessageId("m"))))
+
+    for event in (asking("a", "b"), asking("a", "a#2")):
+        if show:
+            projection.past(event)
+        else:
+            projection.skip(event)
+    updates = projection.updates(asking("a", "b", "a#2", "c"))
+    starts = [update for update in updates if isinstance(update, ToolCallStart)]
+    assert [start.tool_call_id for start in starts] == ["a#3", "b#2", "a#2#3", "c"]
+    assert projection.claim("a") == "a#4"

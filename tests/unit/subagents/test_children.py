@@ -183,7 +183,7 @@ async def test_a_child_of_a_child_names_its_own_parent_and_stands_in_the_roots_d
         assert child.header.parent_session == session.place.session
         assert grandchild.header.parent_session == child.header.id
         root = world.path(session.place.session)
-        assert [path.name for path in sorted(root.parent.iterdir())] == [
+        assert [path.name for path in sorted(root.parent.glob("*.jsonl"))] == [
             "session.1.jsonl", "session.2.jsonl", "session.jsonl"]
         assert world.path(grandchild.header.id).name == "session.2.jsonl"
 

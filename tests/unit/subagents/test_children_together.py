@@ -194,8 +194,8 @@ async def test_a_childs_log_is_stored_and_given_up_when_its_call_ends(tmp_path: 
         session = world.session()
         await world.prompt(session)
         assert list(store.open) == [session.place.session]
-        (child,) = set(store.stored) - set(store.open)
-        assert shape(store.stored[child][1])[-1] == "turn/end"
+        (child,) = set(store.disk.logs) - set(store.open)
+        assert shape(store.disk.logs[child].events)[-1] == "turn/end"
 
 
 class SlowFork(JsonlStore):

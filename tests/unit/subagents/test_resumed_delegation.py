@@ -26,7 +26,7 @@ async def test_a_call_id_used_again_after_a_restart_makes_the_next_child_not_the
     damaged.write_bytes(b"nonsense\n")
     provider = ScriptedProvider(job, says("done"), children={"p[1]": [says("ok")]})
     async with World(tmp_path, provider, Subagent(), ids=RandomIds()) as world:
-        resumed = await world.manager.resume(session_id)
+        resumed = await world.manager.load(session_id, str(world.cwd), show=False).work.result()
         await world.prompt(resumed)
         keys = [child.header.spawn for child in world.children()]
         damaged.unlink()

@@ -230,6 +230,7 @@ BROKEN: dict[str, tuple[str, Callable[[Json, list[Json]], None]]] = {
     "a call started twice": ("law 7", data(20, callId="a")),
     "a call that is not the one asked for": ("format 1.4", data(19, arguments="[]")),
     "results out of order": ("format 3.5", swap(21, 22)),
+    "a seed that ends in a turn": ("format 1.10", envelope(5, type="session/end-seed", data={})),
     "malformed data": ("format 1.4", envelope(18, data={**AT1})),
 }
 
@@ -250,6 +251,12 @@ def test_a_killed_process_may_leave_a_turn_open_and_a_repaired_one_needs_no_fini
         ended = event("turn/end", {"turn": 1, "reason": {"kind": kind}})
         found = violations(HEADER, numbered(*cut, event("step/end", AT1), ended))
         assert sum("has no finish" in problem for problem in found) == len(found) == expected
+
+
+def test_a_session_that_goes_on_says_once_that_it_does() -> None:
+    ends = event("session/end-seed")
+    assert violations(HEADER, numbered(*EVENTS, ends)) == []
+    assert violations(HEADER, numbered(*EVENTS, ends, ends)) == ["format 1.10: event 35: a seed that ended ends again"]
 
 
 LOOSE = [json.dumps(one).encode() for one in EVENTS[8:11]]

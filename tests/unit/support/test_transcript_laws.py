@@ -109,6 +109,21 @@ def test_a_loaded_session_may_be_told_its_history_outside_a_turn() -> None:
     assert violations(INITIALIZE, INITIALIZED, load, agent(id=2, result={}), *history)[0].startswith("law 2")
 
 
+def test_a_history_leaves_nothing_under_way() -> None:
+    load = client(id=2, method="session/load", params={"sessionId": "s1", "cwd": "/w", "mcpServers": []})
+    loaded = agent(id=2, result={})
+    assert violations(INITIALIZE, INITIALIZED, load, ANNOUNCE, loaded)[0].startswith("law 5")
+    told = violations(INITIALIZE, INITIALIZED, load, M1, loaded, prompt(3), M1, stopped(3))
+    assert told[0].startswith("digest 58")
+
+
+def test_a_load_that_is_refused_leaves_a_running_session_as_it_is() -> None:
+    load = client(id=4, method="session/load", params={"sessionId": "s1", "cwd": "/w", "mcpServers": []})
+    refused = agent(id=4, error={"code": -32600, "message": "it runs"})
+    assert violations(*START, prompt(3), ANNOUNCE, load, RUNNING, refused, DONE, stopped(3)) == []
+    assert violations(*START, prompt(3), ANNOUNCE, load, refused, stopped(3))[0].startswith("law 5")
+
+
 def test_queued_prompts_that_are_cancelled_first_own_no_tool_calls() -> None:
     assert violations(*START, prompt(3), prompt(4), ANNOUNCE, CANCEL, stopped(4, "cancelled"), FAILED,
                       stopped(3, "cancelled")) == []
