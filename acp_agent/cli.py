@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -97,8 +97,20 @@ def _kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> in
     _working_directory()
     from acp_agent.app import kit
 
+    return _told(lambda: kit(name, words))
+
+
+def _sessions(words: Sequence[str]) -> int:
+    cwd = _working_directory()
+    from acp_agent.commands.sessions import main as sessions
+
+    return _told(lambda: sessions(words, cwd))
+
+
+def _told(command: Callable[[], int]) -> int:
+    """Run a command that prints, until it is done, interrupted, or nobody listens."""
     try:
-        return kit(name, words)
+        return command()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read what is told has seen enough
@@ -106,7 +118,8 @@ def _kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> in
         return 1
 
 
-COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "refresh": _refresh, "replay": _replay}
+COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "refresh": _refresh, "replay": _replay,
+            "sessions": _sessions}
 """The subcommands; each has a `--help` of its own."""
 
 
@@ -164,6 +177,7 @@ usage:
   acp-agent replay DIR...         play scenarios and recordings, show every session, judge the runs
   acp-agent refresh DIR...        rewrite the goldens of scenarios after a change that is meant
   acp-agent explain DIR [--json]  show what a replay of DIR would serve, and every problem in it
+  acp-agent sessions COMMAND      list, show, export, import, delete, repair and pack stored sessions
   acp-agent chat [PROMPT...]      talk to this or any other ACP agent by hand
   acp-agent COMMAND --help        more about one of these
   acp-agent --version

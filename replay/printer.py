@@ -9,31 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from acp_agent.visible import one_line, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-_KEPT = frozenset("\n\t")
-_TURNED = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # they change the order in which text is drawn
-
-
-def _signs() -> dict[int, str]:
-    signs = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in _KEPT}
-    signs |= {0x7F: "\u2421"}
-    return signs | {code: f"<U+{code:04X}>" for code in (*range(0x80, 0xA0), 0x2028, 0x2029, *_TURNED)}
-
-
-_SIGNS = _signs()
-_LINE_SIGNS = _SIGNS | {ord("\n"): "\u240a", ord("\t"): " "}
-
-
-def visible(text: str) -> str:
-    """`text` with control characters as signs: what a terminal would obey is only shown. Line ends and tabs stay."""
-    return text.replace("\r\n", "\n").translate(_SIGNS)
-
-
-def one_line(text: str) -> str:
-    """`text` made `visible`, its line ends too."""
-    return text.replace("\r\n", "\n").translate(_LINE_SIGNS)
+__all__ = ("Printer", "brief", "one_line", "visible")
 
 
 def brief(line: bytes, string: int = 48, total: int = 240) -> str:

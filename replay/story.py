@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from replay.conversation import as_object
 from replay.logform import LogEvent
 from replay.snapshot import SessionLog
 
-Kind = Literal["prompt", "note", "thought", "text", "tool", "retry", "end", "child"]
+Kind = Literal["prompt", "note", "thought", "text", "tool", "retry", "end", "child", "seed", "open"]
 
 
 class Moment(Struct, frozen=True, omit_defaults=True):
     """One thing that happened. `text` is what was said; of a tool, its arguments; of a note, a message to the model
     that no user wrote.
+
+    A `seed` stands behind what was inherited. `open` says that the log stops within a turn.
 
     For a tool, `name` is the tool's and `call` its call's id, `decision` what was answered when somebody was asked
     whether it may run, `result` what came of it, and `failed` says that this was an error. For a child, `story` is
@@ -51,22 +54,47 @@ def tell(logs: Sequence[SessionLog]) -> list[Story]:
     return [_story(log, logs) for log in logs if not log.path]
 
 
+def tell_whole(log: SessionLog, logs: Sequence[SessionLog]) -> Story:
+    """One session's story, its children's inside it; what it inherited is told too, up to a `seed`."""
+    inherited = _inherited(log)
+    told = _story(log, logs)
+    if not inherited:
+        return told
+    before = [*_told(log.events[:inherited], {}, ()), Moment("seed", f"inherited up to here: {inherited} events")]
+    title = told.title or _title(log.events)
+    return msgspec.structs.replace(told, moments=[*before, *told.moments], title=title)
+
+
 def _story(log: SessionLog, logs: Sequence[SessionLog]) -> Story:
-    seed = log.header.seed_length
-    inherited = 0 if seed is UNSET else seed
+    inherited = _inherited(log)
     own = log.events[inherited:]
     children = {one.path[-1]: one for one in logs if one.root == log.root and one.path[:-1] == log.path and one.path}
-    results = {event.data["message"]["source"].get("callId"): event for event in own if event.type == "tool/result"}
-    decisions = _decisions(own)
+    return Story(log.name, log.address, _told(own, children, logs), _title(own), inherited)
+
+
+def _inherited(log: SessionLog) -> int:
+    seed = log.header.seed_length
+    return 0 if seed is UNSET else seed
+
+
+def _told(
+    events: Sequence[LogEvent], children: dict[str, SessionLog], logs: Sequence[SessionLog],
+) -> list[Moment]:
+    """The moments of a part of a log. `children` are by their last hop; those told are taken out."""
+    results = {event.data["message"]["source"].get("callId"): event for event in events if event.type == "tool/result"}
+    decisions = _decisions(events)
     moments: list[Moment] = []
-    for event in own:
+    for event in events:
         moments += _moments(event, results, decisions)
         if event.type == "tool/call":
             call = event.data["callId"]
             mine = [hop for hop in children if hop == call or hop.startswith(f"{call}[")]
             moments += [_child(children.pop(hop), logs) for hop in mine]
     moments += [_child(one, logs) for one in children.values()]  # whose calls the log does not name
-    return Story(log.name, log.address, moments, _title(own), inherited)
+    ends = [event.type for event in events if event.type in ("turn/start", "turn/end")]
+    if ends[-1:] == ["turn/start"]:
+        moments.append(Moment("open", "the log stops within this turn"))
+    return moments
 
 
 def _child(log: SessionLog, logs: Sequence[SessionLog]) -> Moment:

@@ -18,7 +18,8 @@ def show_story(printer: Printer, story: Story, depth: int = 0) -> None:
     """Print a session's story and its children's."""
     title = f" · {one_line(story.title)}" if story.title else ""
     seed = f" · begins with {story.inherited} inherited events" if story.inherited else ""
-    printer.line((_GUIDE * depth, "dim"), (story.address, "magenta"), (f" · {story.session}{title}{seed}", "dim"))
+    printer.line((_GUIDE * depth, "dim"), (one_line(story.address), "magenta"),
+                 (f" · {one_line(story.session)}{title}{seed}", "dim"))
     for moment in story.moments:
         if moment.story is not None:
             show_story(printer, moment.story, depth + 1)
@@ -42,12 +43,17 @@ def _show(printer: Printer, moment: Moment, guide: str) -> None:
             printer.line((guide, "dim"), ("tried again after ", "yellow"), (_clipped(moment.text), "dim"))
         case "end":
             printer.line((guide, "dim"), (f"turn ended: {one_line(moment.text)}", "yellow"))
+        case "seed":
+            printer.line((guide, "dim"), (f"── {moment.text} ──", "magenta"))
+        case "open":
+            printer.line((guide, "dim"), (moment.text, "yellow"))
         case "child":
             return
 
 
 def _tool(printer: Printer, moment: Moment, guide: str) -> None:
-    printer.line((guide, "dim"), (moment.name, "cyan"), (f" {_clipped(moment.text)}", ""), (f"  {moment.call}", "dim"))
+    printer.line((guide, "dim"), (one_line(moment.name), "cyan"), (f" {_clipped(moment.text)}", ""),
+                 (f"  {one_line(moment.call)}", "dim"))
     if moment.decision:
         printer.line((guide, "dim"), ("? may it run: ", "yellow"), (one_line(moment.decision), "bold"))
     lines = visible(moment.result).split("\n") if moment.result else ["(no result)"]

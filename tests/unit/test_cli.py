@@ -47,6 +47,7 @@ def test_help_teaches_every_setting_and_the_subcommand() -> None:
         assert setting.default in text
         assert setting.meaning in text
     assert "explain DIR" in text
+    assert "sessions COMMAND" in text
     assert "exit status 2" in text
     assert run("--help").stdout == text + "\n"
 
@@ -105,6 +106,19 @@ def test_a_vanished_working_directory_is_a_clear_error(tmp_path: Path) -> None:
                           capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the working directory is gone" in done.stderr
+
+
+def test_serving_imports_nothing_of_the_commands_for_sessions() -> None:
+    frames = ('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}\n'
+              '{"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}\n')
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACP", "COV"))}
+    done = subprocess.run([sys.executable, "-X", "importtime", "-m", "acp_agent"], input=frames, env=environ,
+                          capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parents[2])
+    assert '"sessionId"' in done.stdout
+    loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
+    assert "acp_agent.session.session" in loaded
+    strangers = ("acp_agent.commands", "acp_agent.stores.packing", "acp_agent.visible", "rich")
+    assert [name for name in sorted(loaded) if name.startswith(strangers)] == []
 
 
 def test_a_refused_start_imports_neither_the_server_nor_anything_heavy() -> None:
