@@ -25,6 +25,7 @@ from replay.exchange import Exchange, Frame, RpcError
 from replay.failures import CannotStart, RunFailed, ScriptError
 from replay.paths import map_strings
 from replay.player import CLIENT
+from replay.receipts import joined
 from replay.scenario import INPUT, PermissionMode, Scenario, read_scenario
 from replay.transports import Transport, TransportName, end_processes, open_transport
 from replay.waits import OpenPrompt, OpenSession, Waits
@@ -354,7 +355,7 @@ class _Running(Struct, frozen=True):
         ground = self.ground
         return Artefacts(
             wire=self.exchange.wire(), logs=ground.logs(), files=ground.difference(), stderr=ground.stderr(),
-            status=status, receipt=ground.receipt(), workspace=ground.spellings, home=str(ground.home),
+            status=status, receipt=joined(ground.receipts(1)), workspace=ground.spellings, home=str(ground.home),
         )  # fmt: skip
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""What one run of a scenario left behind: the wire, the logs, the files, and how the process ended."""
+"""What one run of a scenario left behind: the wire, the logs, the files, and how its processes ended."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ class WireLine(Struct, frozen=True):
 
     sender: Side
     line: bytes
+
+
+class Restart(Struct, frozen=True):
+    """One process ended and the next one began. `at` is the position on the wire of the first line after it."""
+
+    at: int
+    how: Literal["eof", "kill"]
 
 
 class HarvestedLog(Struct, frozen=True):
@@ -39,10 +46,11 @@ class Artefacts(Struct, frozen=True):
     logs       the stored session logs, in no promised order
     files      files of the workspace that were made, changed or removed, by path relative to it
     stderr     what the agent said there
-    status     exit status; negative for a signal
-    receipt    the replay receipt, JSON, or None where the agent wrote none
+    status     exit status of the last process; negative for a signal
+    receipt    the replay receipt of all processes together, JSON, or None where the agent wrote none
     workspace  every spelling of the workspace's path that may appear in texts, the one given to the agent first
     home       the run's home directory
+    restarts   where on the wire one process followed another, in order
     """
 
     wire: tuple[WireLine, ...]
@@ -53,3 +61,4 @@ class Artefacts(Struct, frozen=True):
     receipt: bytes | None
     workspace: tuple[str, ...]
     home: str
+    restarts: tuple[Restart, ...] = ()

@@ -13,6 +13,7 @@ import msgspec
 from acp_agent.session.events import SessionHeader
 from replay.conversation import UPDATE, as_object
 from replay.logform import CHUNK, LogEvent
+from replay.order import RESTART
 from replay.snapshot import WireFrame
 
 WORDING = frozenset({"session/title", "request/header", "request/context", "session/title-llm-request"})
@@ -84,6 +85,8 @@ def of_frame(frame: WireFrame) -> Any:
     """The behaviour a line of the wire stands for, or None."""
     value = frame.value
     method = value.get("method")
+    if RESTART in value:
+        return [RESTART, value[RESTART]]
     if method is None:
         failure = value.get("error")
         if failure is not None:

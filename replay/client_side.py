@@ -134,6 +134,11 @@ class ClientSide:
             self._exchange.respond(question.request, CANCELLED)
         self._held.clear()
 
+    def forget(self) -> None:
+        """The agent's process is gone: nobody waits for an answer or for a terminal any more."""
+        self._held.clear()
+        self._terminals.close()
+
     def close(self) -> None:
         """Kill what runs in the client's terminals."""
         self._terminals.close()

@@ -246,7 +246,7 @@ def _receipt(receipt: Receipt | None) -> Iterator[Difference]:
         yield Difference(Category.BEHAVIOUR, "recording", receipt.error)
     for lane in receipt.lanes:
         for purpose, counts in lane.calls.items():
-            told = _consumption(lane, counts)
+            told = _consumption(lane, counts, partial=receipt.partial is True)
             if told is not None:
                 yield Difference(Category.BEHAVIOUR, f"recording {lane.file}", told if purpose == "main" else
                                  f"{purpose}: {told}")
@@ -254,11 +254,12 @@ def _receipt(receipt: Receipt | None) -> Iterator[Difference]:
         yield Difference(Category.BEHAVIOUR, f"recording {file}", "nothing could ask for its recorded calls")
 
 
-def _consumption(lane: LaneReceipt, counts: Counts) -> str | None:
+def _consumption(lane: LaneReceipt, counts: Counts, *, partial: bool) -> str | None:
+    """`partial` means that nobody knows of every call that was made: what is left is then told by the logs alone."""
     where = " > ".join(["root", *lane.address])
     if counts.over:
         return f"{where} made {counts.over} calls beyond the {counts.recorded} recorded"
-    if counts.left == 0:
+    if counts.left == 0 or partial:
         return None
     if not lane.sessions:
         return f"no session stood at {where}, its {counts.recorded} recorded calls were not asked for"

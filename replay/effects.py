@@ -43,6 +43,9 @@ YES = frozenset({
 CUT_SHORT = frozenset({"ABORTED", "TOOL_OUTCOME_UNKNOWN"})
 """Error codes of a call that was running when its turn was cancelled or its process died (reference 3.5, 3.8)."""
 
+LOST = frozenset({"TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED"})
+"""Error codes of calls whose process died: no tool said so, and what one says in a replay cannot differ from it."""
+
 PREVIEW = 200
 """Characters of a text kept for the receipt."""
 
@@ -147,8 +150,7 @@ class _Reader:
         """In a halted turn, a call that was cut short lasted until the halt: so it does in the replay."""
         for (at, _), calls in self._steps.items():
             for call in calls if at == turn else ():
-                error = UNSET if call.outcome is None else call.outcome.error
-                call.held = error is not UNSET and error.code in CUT_SHORT
+                call.held = call.outcome is not None and _code(call.outcome) in CUT_SHORT
 
     def _on_decided(self, row: DecidedRow) -> None:
         call_id = self._asked.get(row.data.id)
@@ -196,6 +198,8 @@ class ReplayEffects:
         except RecordingError as error:
             self._replay.log(f"a live tool result cannot be compared with the recording: {error.message}")
             return
+        if found is not None and found.outcome is not None and _code(found.outcome) in LOST:
+            return
         live = _comparable(outcome, [key.cwd, os.path.realpath(key.cwd)])
         if found is None or found.outcome is None:
             recorded = "(nothing)"
@@ -242,6 +246,11 @@ def _moment(drift: Drift) -> tuple[int, int, int]:
 def text_of(outcome: Outcome) -> str:
     """A result's text blocks, joined by newlines."""
     return "\n".join(block.text for block in outcome.content if isinstance(block, TextBlock))
+
+
+def _code(outcome: Outcome) -> str | None:
+    """The error code of a result, where it has one."""
+    return None if outcome.error is UNSET else outcome.error.code
 
 
 def _comparable(outcome: Outcome, directories: list[str]) -> str:

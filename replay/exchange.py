@@ -1,5 +1,7 @@
 """The exchange between the driver and an agent: every line of both directions, in the order it passed.
 
+Several processes of the agent may follow one another in one exchange; requests are numbered on and on.
+
 One thread does everything: while it waits for a state it reads what the agent writes, writes what is queued, lets
 the client's side answer, and looks at the state again. Nothing is ever waited for by time alone.
 """
@@ -14,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from replay.artefacts import Side, WireLine
+from replay.artefacts import Restart, Side, WireLine
 from replay.failures import LAST_FRAMES, AgentGone, NotProtocol, Scene, Stuck, scene
 from replay.transports import Transport
 
@@ -87,6 +89,7 @@ class Exchange:
 
     def __init__(self, transport: Transport, seconds: float, stderr: Callable[[], str]) -> None:
         self.passed: list[Passed] = []
+        self.restarts: list[Restart] = []
         self.on_request: Callable[[Frame], None] = lambda _: None
         """Answers a request of the agent's, now or later."""
         self.on_look: Callable[[], None] = lambda: None
@@ -98,8 +101,10 @@ class Exchange:
         self._queued = bytearray()
         self._responses: dict[Id, Frame] = {}
         self._last_id = 0
+        self._lost = 0
         self._ended = False
         self._input_closed = False
+        self._killed = False
 
     # -- sending
 
@@ -156,8 +161,8 @@ class Exchange:
         return self.wait(lambda: self._responses.get(request), f"the response to {what}", seconds)
 
     def answered(self, request: int) -> bool:
-        """Whether a request has its response."""
-        return request in self._responses
+        """Whether a request has its response, or will never have one: its process is gone."""
+        return request in self._responses or request <= self._lost
 
     def wait(
         self, look: Callable[[], T | None], what: str, seconds: float | None = None, *, of_agent: bool = True,
@@ -193,6 +198,24 @@ class Exchange:
         self.close_input()
         self.wait(lambda: self._ended or None, "the end of the agent's output", of_agent=False)
         return self.wait(self._transport.status, "the agent's exit", of_agent=False)
+
+    # -- one process after another
+
+    def drain(self) -> None:
+        """Read to the end of the output of an agent that was killed: a line that it did not finish is dropped, and
+        nothing is answered any more.
+        """
+        self._killed = True
+        self.wait(lambda: self._ended or None, "the end of the killed agent's output", of_agent=False)
+
+    def resume(self, transport: Transport, how: Literal["eof", "kill"]) -> None:
+        """Go on with another process. What was asked and not answered will never be."""
+        self.restarts.append(Restart(len(self.passed), how))
+        self._transport = transport
+        self._lost = self._last_id
+        self._partial.clear()
+        self._queued.clear()
+        self._ended = self._input_closed = self._killed = False
 
     # -- what passed
 
@@ -236,7 +259,8 @@ class Exchange:
                 time.sleep(seconds)  # there is nothing to read any more: a file or the exit is awaited
             else:
                 self._ended = True
-                self._take_line(b"".join(self._partial))
+                if not self._killed:
+                    self._take_line(b"".join(self._partial))
                 self._partial.clear()
         elif data:
             self._take(data)
@@ -269,6 +293,7 @@ class Exchange:
             raise NotProtocol(line, "neither a request nor a response", self.scene())
         self.passed.append(Passed("agent", line.rstrip(b"\r"), frame))
         if frame.is_request:
-            self.on_request(frame)
+            if not self._killed:
+                self.on_request(frame)
         elif frame.method is UNSET and frame.id is not UNSET:
             self._responses.setdefault(frame.id, frame)

@@ -18,6 +18,7 @@ VERSION = "{{agentVersion}}"
 KINDS = {
     "sessionId": "session", "parentSession": "session", "childId": "session", "senderSessionId": "session",
     "messageId": "message", "terminalId": "terminal", "retryId": "retry", "runId": "run",
+    "nextCursor": "cursor",
 }  # fmt: skip
 """Keys that hold an id whatever it looks like, and its kind."""
 

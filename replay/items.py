@@ -12,6 +12,7 @@ from replay.conversation import UPDATE, as_object
 from replay.differences import Item
 from replay.logform import CHUNK, LogEvent
 from replay.names import TOKEN
+from replay.order import RESTART
 from replay.snapshot import SessionLog, WireFrame
 
 
@@ -105,6 +106,8 @@ def of_frame(frame: WireFrame) -> Item:
 
 def _describe_frame(frame: WireFrame, update: dict[str, Any]) -> str:
     value, method = frame.value, frame.value.get("method")
+    if RESTART in value:
+        return f"restart {value[RESTART]}"
     if method is None:
         body = value.get("error", value.get("result"))
         return f"{'error' if 'error' in value else 'result'} {value.get('id')} {canonical(body)}"

@@ -21,6 +21,7 @@ from replay.normalize import normalise
 from replay.scenario import Scenario, load_scenario
 from replay.snapshot import Normalised
 from replay.transports import TransportName
+from replay.workspace import StoreName
 
 SCRIPT = "model.script"
 """What a scripted model says, in a scenario that was recorded with one."""
@@ -78,7 +79,7 @@ class Verdict(Struct, frozen=True):
 
 def judge(
     directory: Path, command: Sequence[str], *, root: Path, update: bool = False, record: bool = False,
-    transport: TransportName = "pipe", timeout: float = TIMEOUT,
+    transport: TransportName = "pipe", timeout: float = TIMEOUT, store: StoreName = "jsonl",
 ) -> Verdict:
     """Play the scenario in a directory with the agent `command` starts, and compare what it did with the golden.
 
@@ -86,6 +87,7 @@ def judge(
     update   make the golden say what the run did, unless no golden could hold it (a broken promise, a recording
              that was not used up, no logs where there were some): then nothing is written
     record   run live, with the scenario's `model.script` as the model, and let that be the new recording
+    store    how the agent is to store its sessions; the golden is the same
 
     The agent is given the recording when the directory holds one, else the model script when there is one. Raises
     nothing that a scenario or an agent can cause: see `Verdict.failure`.
@@ -95,7 +97,7 @@ def judge(
         environ = _model(directory, record)
         recording = None if environ is not None or not log_names(directory) else directory
         artefacts = play(scenario, command, root=root, transport=transport, timeout=timeout, recording=recording,
-                         extra_env=environ)
+                         extra_env=environ, store=store)
         run = normalise(artefacts)
     except (RunFailed, ScenarioError, AgentError, NoScript) as error:
         return Verdict(directory, str(error))

@@ -7,7 +7,7 @@ their parent's log, then by how often the call's id was used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET, Struct
 
@@ -42,8 +42,11 @@ class Lineage(Struct, frozen=True):
     lost: tuple[LogForm, ...]
 
 
-def arrange(forms: Sequence[LogForm], wire: Sequence[str]) -> Lineage:
-    """The lineage of a run's logs. `wire` are session ids in the order the client came to know them."""
+def arrange(forms: Sequence[LogForm], wire: Sequence[str], prompted: Mapping[str, int] | None = None) -> Lineage:
+    """The lineage of a run's logs. `wire` are session ids in the order the client came to know them, `prompted` says
+    which of the agent's processes a session's first prompt was sent to: each counts the roots anew.
+    """
+    process = prompted or {}
     known = {form.header.id for form in forms}
     lost = [form for form in forms if delegated(form.header) and form.header.parent_session not in known]
     roots = [form for form in forms if not delegated(form.header) or form in lost]
@@ -52,7 +55,11 @@ def arrange(forms: Sequence[LogForm], wire: Sequence[str]) -> Lineage:
     def made(form: LogForm) -> tuple[int, int, str]:
         return (places.get(form.header.id, _LAST), form.header.created_at, form.header.id)
 
-    filed = sorted(roots, key=lambda form: (first_call(form), *made(form)))
+    def called(form: LogForm) -> tuple[int, int]:
+        place = first_call(form)
+        return (_LAST if place == _LAST else process.get(form.header.id, 0), place)
+
+    filed = sorted(roots, key=lambda form: (*called(form), *made(form)))
     kin = {form.header.id: list(_family(form, root, forms)) for root, form in enumerate(filed)}
     return Lineage(
         tuple(one for form in filed for one in kin[form.header.id]),

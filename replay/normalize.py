@@ -3,7 +3,8 @@
 The numbers of names do not depend on scheduling. Sessions are numbered as the client made them, each root
 followed by its children by address; messages, approvals, retries and file versions as they stand in the logs in
 that order; then whatever only the wire has, in its canonical order. The client's request ids are numbered as it
-sent them, the agent's as they stand in the canonical order: two separate numberings.
+sent them, the agent's as they stand in the canonical order: two separate numberings, which go on from one process
+of the agent to the next. Between the lines of two processes stands `{"restart":"eof"}` or `{"restart":"kill"}`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def normalise(run: Artefacts) -> Normalised:
 
     Raises `AmbiguousNames` where ids cannot be told apart, `LogDamaged` for a log that cannot be read.
     """
-    wire = conversation.read(run.wire)
+    wire = conversation.read(run.wire, run.restarts)
     forms = [logform.read(log.data, str(log.path)) for log in run.logs]
-    lineage = arrange(forms, wire.sessions())
+    lineage = arrange(forms, wire.sessions(), wire.prompted())
     settled = {id(kin.form): logform.settled(kin.form) for kin in lineage.files}
     frames = order.canonical(wire)
     names = _named(lineage, [settled[id(kin.form)] for kin in lineage.sessions], wire, frames)
@@ -140,7 +141,7 @@ def _split_names(kin: Sequence[Kin], rewriter: Rewriter) -> Iterator[Leftover]:
 
 
 def _lines(frames: Sequence[Frame], rewriter: Rewriter) -> Iterator[WireFrame]:
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[int, str], int] = {}
     for frame in frames:
         value: dict[str, Any] = {}
         for key, item in frame.value.items():
@@ -151,10 +152,11 @@ def _lines(frames: Sequence[Frame], rewriter: Rewriter) -> Iterator[WireFrame]:
         elif frame.method is None and value.get("id") is not None:
             value["id"] = UNASKED
         elif frame.is_request:
-            value["id"] = numbers[conversation.key(frame.value["id"])] = len(numbers) + 1
+            value["id"] = numbers[frame.process, conversation.key(frame.value["id"])] = len(numbers) + 1
         elif frame.method == CANCEL_REQUEST:
             asked = conversation.key(frame.params.get("requestId"))
-            value["params"] = value["params"] | {"requestId": numbers.get(asked, frame.params.get("requestId"))}
+            number = numbers.get((frame.process, asked), frame.params.get("requestId"))
+            value["params"] = value["params"] | {"requestId": number}
         session = frame.session if answers is None else answers.session
         name = None if session is None else rewriter.names.id(session)
         yield WireFrame(value, name, None if answers is None else answers.method)

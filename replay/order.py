@@ -4,7 +4,8 @@ Promised, and kept as it was seen:
 - the pieces of a session's answer: texts, thoughts, prompts shown from history, announcements of tool calls;
 - what concerns one tool call, in its own order, between the pieces it was seen between;
 - each other kind of update of a session (plan, title, usage, ...), likewise;
-- a prompt's response behind everything its turn sent.
+- a prompt's response behind everything its turn sent, and a load's behind the history it showed;
+- what one process of the agent sent before what the next one did.
 
 Not promised, and put in order here: how overlapping tool calls, children and sessions mix. Each prompt's lines
 stand before its response, responses in the order of their requests, and between two pieces of an answer the
@@ -22,10 +23,10 @@ from typing import Any
 
 import msgspec
 
-from replay.conversation import CANCEL_REQUEST, UPDATE, Conversation, Frame, Request, as_object, key
+from replay.conversation import CANCEL_REQUEST, PROMPT, UPDATE, Conversation, Frame, Request, as_object, key
 
 PIECES = frozenset({"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"})
-TURNS = frozenset({"session/prompt", "session/load", "session/resume"})
+TURNS = frozenset({PROMPT, "session/load", "session/resume"})
 """Requests whose response stands behind all the updates that belong to them."""
 MODES = {"current_mode_update": "session/set_mode", "config_option_update": "session/set_config_option"}
 """Updates that a request of the client's may bring about in the middle of an answer, and which request."""
@@ -36,8 +37,20 @@ _Rank = tuple[int, int, int, str, int]
 _RUNNING, _CHILDREN, _ENDED, _LATE = range(4)
 
 
+RESTART = "restart"
+"""The only member of the line that stands between two processes: how the first one ended."""
+
+
 def canonical(conversation: Conversation) -> list[Frame]:
-    """The agent's lines in canonical order, live output left out."""
+    """The agent's lines in canonical order, live output left out, and a line between two processes."""
+    first, *others = conversation.processes()
+    frames = _of_process(first)
+    for restart, process in zip(conversation.restarts, others, strict=True):
+        frames += [Frame(restart.at, {RESTART: restart.how}, None), *_of_process(process)]
+    return frames
+
+
+def _of_process(conversation: Conversation) -> list[Frame]:
     pending: dict[str, list[Frame]] = {}
     segments: dict[int, list[Frame]] = {}
     responses: dict[int, Frame] = {}
@@ -47,7 +60,7 @@ def canonical(conversation: Conversation) -> list[Frame]:
         answers = frame.answers
         if answers is not None:
             responses[answers.number] = frame
-            if answers.method in TURNS and answers.session is not None:
+            if answers.session is not None and _ends_turn(frame, answers):
                 segments[answers.number] = pending.pop(answers.session, [])
         elif frame.at in anchors:
             segments.setdefault(anchors[frame.at].number, []).append(frame)
@@ -66,13 +79,18 @@ def canonical(conversation: Conversation) -> list[Frame]:
     return [*lined_up, *rest]
 
 
+def _ends_turn(frame: Frame, answers: Request) -> bool:
+    """Whether what its session sent belongs to this response. A load that was refused has shown nothing."""
+    return answers.method == PROMPT or (answers.method in TURNS and "result" in frame.value)
+
+
 def _mode_anchors(conversation: Conversation) -> dict[int, Request]:
     """Which request brought about an update of mode or options: the nearest answered one of its kind."""
     anchors: dict[int, Request] = {}
     early: dict[tuple[str, str | None], list[Frame]] = {}
     owed: dict[tuple[str, str | None], list[Request]] = {}
     for frame in conversation.frames:
-        method = MODES.get(_kind(frame))
+        method = None if frame.history else MODES.get(_kind(frame))
         answers = frame.answers
         if method is not None:
             requests = owed.get((method, frame.session), [])
@@ -251,7 +269,7 @@ def _sessions_named_late(conversation: Conversation) -> Iterator[str]:
     made: dict[str, int] = {}
     for frame in conversation.frames:
         session = as_object(frame.value.get("result")).get("sessionId")
-        if frame.answers is not None and frame.answers.session is None and isinstance(session, str):
+        if frame.answers is not None and isinstance(session, str) and session != frame.answers.session:
             made.setdefault(session, frame.at)
     for frame in conversation.frames:
         if frame.session is not None and frame.at < made.get(frame.session, -1):
@@ -259,21 +277,25 @@ def _sessions_named_late(conversation: Conversation) -> Iterator[str]:
 
 
 def _calls_out_of_order(conversation: Conversation) -> Iterator[str]:
-    announced: dict[tuple[str | None, str], Request | None] = {}
-    turn_of: dict[str | None, Request] = {}
-    early: set[tuple[str | None, str]] = set()
+    """A load tells of a session's calls from the beginning."""
+    announced: dict[tuple[str | None, int, str], Request | None] = {}
+    turn_of: dict[tuple[str | None, int], Request] = {}
+    early: set[tuple[str | None, int, str]] = set()
+    loads: dict[str | None, int] = {}
     for frame in conversation.frames:
         answers = frame.answers
-        if answers is not None and answers.method == "session/prompt":
-            turn_of[answers.session] = answers
+        if answers is not None and answers.method == PROMPT:
+            turn_of[answers.session, loads.get(answers.session, 0)] = answers
+        loads[frame.session] = frame.loads
         if frame.call is None or frame.method != UPDATE:
             continue
-        where = (frame.session, frame.call)
+        told = (frame.session, frame.loads)
+        where = (*told, frame.call)
         if _kind(frame) == "tool_call":
             if where in early:
                 yield f"the tool call {frame.call} was updated before it was announced"
-            announced.setdefault(where, turn_of.get(frame.session))
+            announced.setdefault(where, turn_of.get(told))
         elif where not in announced:
             early.add(where)
-        elif frame.update.get("status") in FINAL and announced[where] is not turn_of.get(frame.session):
+        elif frame.update.get("status") in FINAL and announced[where] is not turn_of.get(told):
             yield f"the tool call {frame.call} ended after the answer of its prompt"

@@ -7,7 +7,8 @@
                 "calls": {purpose: {"recorded": n, "used": n, "left": n, "over": n}},
                 "drift": {"turn", "step", "position", "tool", "recorded", "live"} (only where there is some)}],
      "unbound": [lanes no live session was bound to],
-     "unaddressed": [files whose recorded calls nothing could ask for]}
+     "unaddressed": [files whose recorded calls nothing could ask for],
+     "partial": true (only in a receipt of several processes, of which some wrote none: they were killed)}
 
 `used` counts different recorded calls, `over` calls that were made beyond the recorded ones. `left` is
 `recorded` - `used`. `drift` is the first tool result that differed from its recording.
@@ -16,7 +17,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -57,6 +60,7 @@ class Receipt(Struct, frozen=True):
     unbound: list[str]
     unaddressed: list[str]
     error: str | UnsetType = UNSET
+    partial: Literal[True] | UnsetType = UNSET
 
 
 def receipt_of(lanes: Lanes | None, directory: str, tools: str, sessions: str, error: str | None) -> Receipt:
@@ -94,3 +98,49 @@ def write(receipt: Receipt, file: Path) -> None:
         beside.replace(file)
     finally:
         beside.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------- several processes
+
+
+def joined(receipts: Sequence[bytes | None]) -> bytes | None:
+    """The receipt of processes that replayed one recording one after another, as JSON; None where there is none.
+
+    Each call was served by one of them, since a session goes on where it stopped. A receipt that cannot be read is
+    returned as it is.
+    """
+    written = [receipt for receipt in receipts if receipt is not None]
+    if len(receipts) < 2 or not written:
+        return written[0] if written else None
+    read: list[Receipt] = []
+    for data in written:
+        try:
+            read.append(msgspec.json.decode(data, type=Receipt))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return data
+    partial: Literal[True] | UnsetType = True if len(read) < len(receipts) else UNSET
+    return msgspec.json.encode(msgspec.structs.replace(_sum(read), partial=partial))
+
+
+def _sum(receipts: Sequence[Receipt]) -> Receipt:
+    first, *others = receipts
+    lanes = {lane.file: lane for lane in first.lanes}
+    for receipt in others:
+        for lane in receipt.lanes:
+            lanes[lane.file] = _added(lanes[lane.file], lane) if lane.file in lanes else lane
+    errors = [receipt.error for receipt in receipts if receipt.error is not UNSET]
+    return msgspec.structs.replace(
+        first, lanes=list(lanes.values()), unbound=[lane.lane for lane in lanes.values() if not lane.sessions],
+        error=errors[0] if errors else UNSET)
+
+
+def _added(one: LaneReceipt, other: LaneReceipt) -> LaneReceipt:
+    none = Counts(0, 0, 0, 0)
+    calls: dict[str, Counts] = {}
+    for purpose in {**one.calls, **other.calls}:
+        ours, theirs = one.calls.get(purpose, none), other.calls.get(purpose, none)
+        recorded, used = max(ours.recorded, theirs.recorded), ours.used + theirs.used
+        calls[purpose] = Counts(recorded, used, recorded - used, ours.over + theirs.over)
+    return msgspec.structs.replace(
+        one, sessions=list(dict.fromkeys([*one.sessions, *other.sessions])), calls=calls,
+        drift=other.drift if one.drift is UNSET else one.drift)

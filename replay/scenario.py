@@ -13,7 +13,6 @@ Only `steps` is needed. Beside it may stand `workspace/`, which seeds the worksp
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,7 +20,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from replay.failures import ScenarioError
-from replay.steps import AnyStep, NewSession, SessionStep, StartedPrompt, StartPrompt, Step, op_of
+from replay.script_names import Given
+from replay.steps import AnyStep, Step
 
 INPUT = "input.json"
 
@@ -170,7 +170,7 @@ def read_scenario(data: bytes, file: Path) -> Scenario:
     if not read.steps:
         raise ScenarioError(file, "`steps` is empty; a script begins with {\"op\": \"initialize\"} as a rule")
     steps = tuple(_step(raw, number, file) for number, raw in enumerate(read.steps, 1))
-    _check_names(steps, file)
+    Given(file).check(steps)
     return Scenario(
         file=file, steps=steps, provenance=read.provenance, settings=read.settings,
         capabilities=_capabilities(read.capabilities, file), sent_capabilities=read.capabilities.copy(),
@@ -230,37 +230,3 @@ def _capabilities(raw: Raw, file: Path) -> Capabilities:
     except msgspec.ValidationError as error:
         advice = "capabilities that are wrong on purpose belong into the `initialize` step"
         raise ScenarioError(file, f"`capabilities`: {error}; {advice}") from None
-
-
-def _check_names(steps: Sequence[AnyStep], file: Path) -> None:
-    """Each session and prompt that a step names was made by an earlier step, and no name is given twice."""
-    sessions: set[str] = set()
-    prompts: set[str] = set()
-    made = False
-    for number, step in enumerate(steps, 1):
-        where = f"step {number} ({op_of(step)})"
-        if isinstance(step, NewSession):
-            made = True
-            _add(sessions, step.session, "session", file, where)
-        elif isinstance(step, SessionStep):
-            if not made:
-                raise ScenarioError(file, "no earlier `newSession` step makes a session for it", step=where)
-            _need(sessions, step.session, "`newSession`", file, where)
-        if isinstance(step, StartPrompt):
-            _add(prompts, step.name, "prompt", file, where)
-        elif isinstance(step, StartedPrompt):
-            _need(prompts, step.prompt, "`startPrompt`", file, where)
-
-
-def _add(names: set[str], name: str | UnsetType, what: str, file: Path, where: str) -> None:
-    if name is UNSET:
-        return
-    if name in names:
-        raise ScenarioError(file, f"the {what} name {name!r} was given before", step=where)
-    names.add(name)
-
-
-def _need(names: set[str], name: str | UnsetType, maker: str, file: Path, where: str) -> None:
-    if name is not UNSET and name not in names:
-        known = ", ".join(sorted(names)) or "none"
-        raise ScenarioError(file, f"no earlier {maker} step gave the name {name!r}; names so far: {known}", step=where)

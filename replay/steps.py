@@ -1,8 +1,9 @@
 """What a scenario's script can say: each struct is one `op` of `input.json`, its fields are the op's members.
 
 Fields that every step takes: `timeoutMs`, the longest time to wait in it. Steps that concern a session take
-`session`, the name a `newSession` step gave it; without one they mean the session that was made last. In texts,
-paths and parameters `{{cwd}}` stands for the workspace and `{{home}}` for the run's home directory.
+`session`, the name that the step which made or opened it gave it; without one they mean the session that was made or
+opened last, of those that were not deleted. In texts, paths and parameters `{{cwd}}` stands for the workspace and
+`{{home}}` for the run's home directory.
 """
 
 from __future__ import annotations
@@ -68,6 +69,92 @@ class NewSessionExpectError(SessionOptions, frozen=True, kw_only=True):
     code: int | UnsetType = UNSET
 
 
+class Refusable(Step, frozen=True, kw_only=True):
+    """A step whose request must be refused with `expectError`, with the error `code` when one is given."""
+
+    expect_error: bool = False
+    code: int | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.code is not UNSET and not self.expect_error:
+            raise ValueError("`code` belongs to `expectError`")
+
+
+class StoredSession(Refusable, frozen=True, kw_only=True):
+    """A step that concerns a session that may not be open: the one called `session`, else the one with the id
+    `sessionId`, which is sent as it stands, else the one made or opened last.
+    """
+
+    session: str | UnsetType = UNSET
+    session_id: str | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if UNSET not in (self.session, self.session_id):
+            raise ValueError("`session` and `sessionId` both name a session; one is enough")
+
+
+class OpenStored(StoredSession, frozen=True, kw_only=True):
+    """What a stored session is opened with. It keeps the name it has; `name` is one more for it."""
+
+    name: str | UnsetType = UNSET
+    cwd: str = "{{cwd}}"
+    mcp_servers: list[Any] = []
+    additional_directories: list[Any] | UnsetType = UNSET
+
+
+class LoadSession(OpenStored, frozen=True, kw_only=True):
+    """`session/load`: its history is shown before the answer."""
+
+
+class ResumeSession(OpenStored, frozen=True, kw_only=True):
+    """`session/resume`: it goes on, and nothing is shown."""
+
+
+class ForkSession(Refusable, frozen=True, kw_only=True):
+    """`session/fork` of the session called `source`, else of the one with the id `sourceId`, else of the one made or
+    opened last. `session` names the new one.
+    """
+
+    source: str | UnsetType = UNSET
+    source_id: str | UnsetType = UNSET
+    session: str | UnsetType = UNSET
+    cwd: str = "{{cwd}}"
+    mcp_servers: list[Any] = []
+    additional_directories: list[Any] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if UNSET not in (self.source, self.source_id):
+            raise ValueError("`source` and `sourceId` both name a session; one is enough")
+
+
+class CloseSession(StoredSession, frozen=True, kw_only=True):
+    """`session/close`. Permission questions that are held for it are answered as cancelled."""
+
+
+class DeleteSession(StoredSession, frozen=True, kw_only=True):
+    """`session/delete`. Permission questions that are held for it are answered as cancelled."""
+
+
+class ListSessions(Refusable, frozen=True, kw_only=True):
+    """`session/list`, of the directory `cwd` when it is given, from `cursor` on when it is: `{{cursor}}` stands for
+    where the last page said that the next one begins.
+
+    With `followCursor` the pages behind it are asked for too, at most `pages` in all when that is given.
+    """
+
+    cwd: str | UnsetType = UNSET
+    cursor: str | UnsetType = UNSET
+    follow_cursor: bool = False
+    pages: Ordinal | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pages is not UNSET and not self.follow_cursor:
+            raise ValueError("`pages` belongs to `followCursor`")
+
+
 class SetMode(SessionStep, frozen=True, kw_only=True):
     """`session/set_mode`; with `expectError` it must be refused."""
 
@@ -75,12 +162,11 @@ class SetMode(SessionStep, frozen=True, kw_only=True):
     expect_error: bool = False
 
 
-class Call(Step, frozen=True, kw_only=True):
+class Call(Refusable, frozen=True, kw_only=True):
     """Any other request. In `params`, `{{session}}` and `{{session:NAME}}` stand for session ids."""
 
     method: str
     params: Any = UNSET
-    expect_error: bool = False
 
 
 # ---------------------------------------------------------------- prompts
@@ -226,11 +312,30 @@ class Signal(Step, frozen=True, kw_only=True):
     signal: Literal["SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"]
 
 
+class Restart(Step, frozen=True, kw_only=True):
+    """End the agent's process and start the same command again, in the same workspace, home and store.
+
+    `eof` closes its input and waits until it has exited, with status 0; `kill` is SIGKILL, and whatever it had started
+    is killed, too. Sessions keep their names; prompts that are open have no answer any more. A script goes on with
+    `initialize`.
+    """
+
+    how: Literal["eof", "kill"] = "eof"
+
+
+class Repeat(Step, frozen=True, kw_only=True):
+    """Do `steps` so many `times`. Steps in it name no new session or prompt."""
+
+    times: Ordinal
+    steps: list[AnyStep]
+
+
 AnyStep: TypeAlias = (
-    Initialize | NewSession | NewSessionExpectError | SetMode | Call | Prompt | PromptContent | PromptExpectError
+    Initialize | NewSession | NewSessionExpectError | LoadSession | ResumeSession | ForkSession | CloseSession
+    | DeleteSession | ListSessions | SetMode | Call | Prompt | PromptContent | PromptExpectError
     | PromptAndCancel | PromptAndWaitForAgentMessage | StartPrompt | AwaitPrompt | CancelRequest | Cancel | WaitForFile
     | WaitForUpdate | WaitForRequest | WaitForTurnStart | WaitForTurnEnd | WaitForSubagentTurnEnd
-    | WaitForEventAfterTurnEnd | WaitForTitleAfterTurnEnd | CloseInput | Signal
+    | WaitForEventAfterTurnEnd | WaitForTitleAfterTurnEnd | CloseInput | Signal | Restart | Repeat
 )  # fmt: skip
 
 

@@ -1,11 +1,20 @@
-"""What session logs say while they are being written: for waits on turns and events that are not on the wire."""
+"""What session logs say while they are being written: for waits on turns and events that are not on the wire.
+
+Logs are read where they grow, in files or in a database, and nothing there is locked, written or kept open.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _TURN_START, _TURN_END = "turn/start", "turn/end"
 
@@ -31,11 +40,9 @@ _turn = msgspec.json.Decoder(_Turn).decode
 
 
 class GrowingLog:
-    """One log, read as far as it goes. `refresh` reads on."""
+    """One log, as far as it was read."""
 
-    def __init__(self, path: Path, header: _Header, read: int) -> None:
-        self._path = path
-        self._read = read
+    def __init__(self, header: _Header) -> None:
         self._header = header
         self.turn = 0
         """The number of the last turn that began; 0 before any."""
@@ -57,46 +64,21 @@ class GrowingLog:
         """Sorts children as they were created."""
         return (self._header.created_at, self._header.id)
 
-    def refresh(self) -> None:
-        """Read the complete lines that were added."""
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        complete = data[: data.rfind(b"\n") + 1]
-        self._read += len(complete)
-        for line in complete.split(b"\n")[:-1]:
-            self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        try:
-            row = _row(line)
-            if row.type in (_TURN_START, _TURN_END):
-                turn = _turn(b"{}" if row.data is UNSET else row.data).turn
-                self.turn, self.open = max(turn, self.turn), row.type == _TURN_START
-                self.since_end = None if self.open else set()
-            elif self.since_end is not None:
-                self.since_end.add(row.type)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # a damaged log is found when it is judged
+    def take(self, kind: str, data: bytes | Raw) -> None:
+        """The next event. Raises `MsgspecError` where a turn's number cannot be read."""
+        if kind in (_TURN_START, _TURN_END):
+            self.turn, self.open = max(_turn(data).turn, self.turn), kind == _TURN_START
+            self.since_end = None if self.open else set()
+        elif self.since_end is not None:
+            self.since_end.add(kind)
 
 
-class GrowingStore:
-    """Every log below a directory, as it grows."""
+class GrowingStore(ABC):
+    """Every log of a store, as it grows."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._logs: dict[Path, GrowingLog] = {}
-
+    @abstractmethod
     def look(self) -> list[GrowingLog]:
         """All logs that have their header, as they are now, in the order of their creation."""
-        for path in self._root.rglob("*.jsonl"):
-            if path not in self._logs:
-                found = _opened(path)
-                if found is not None:
-                    self._logs[path] = found
-        for log in self._logs.values():
-            log.refresh()
-        return sorted(self._logs.values(), key=lambda log: log.order)
 
     def log(self, session: str) -> GrowingLog | None:
         """The log of a session, as it is now."""
@@ -113,10 +95,95 @@ class GrowingStore:
             family = grown
 
 
-def _opened(path: Path) -> GrowingLog | None:
+# ---------------------------------------------------------------- files
+
+
+class GrowingFiles(GrowingStore):
+    """Every log below a directory, a file each."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._logs: dict[Path, _File] = {}
+
+    def look(self) -> list[GrowingLog]:
+        """See `GrowingStore`."""
+        for path in self._root.rglob("*.jsonl"):
+            if path not in self._logs:
+                found = _opened(path)
+                if found is not None:
+                    self._logs[path] = found
+        self._logs = {path: file for path, file in self._logs.items() if file.read_on()}
+        return sorted((file.log for file in self._logs.values()), key=lambda log: log.order)
+
+
+class _File:
+    def __init__(self, path: Path, header: _Header, read: int) -> None:
+        self.log = GrowingLog(header)
+        self._path = path
+        self._read = read
+
+    def read_on(self) -> bool:
+        """Take the complete lines that were added; False when the file is gone."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return False
+        complete = data[: data.rfind(b"\n") + 1]
+        self._read += len(complete)
+        for line in complete.split(b"\n")[:-1]:
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):  # damage is found when logs are judged
+                row = _row(line)
+                self.log.take(row.type, b"{}" if row.data is UNSET else row.data)
+        return True
+
+
+def _opened(path: Path) -> _File | None:
     try:
         with path.open("rb") as file:
             line = file.readline()
-        return GrowingLog(path, _header(line), len(line)) if line.endswith(b"\n") else None
+        return _File(path, _header(line), len(line)) if line.endswith(b"\n") else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+# ---------------------------------------------------------------- a database
+
+_SESSIONS = "SELECT id, created_at, parent_session FROM sessions"
+_EVENTS = f"""SELECT type, CASE WHEN type IN ('{_TURN_START}', '{_TURN_END}') THEN data END
+    FROM events WHERE session_id = ? AND seq >= ? ORDER BY seq"""
+
+
+class GrowingDatabase(GrowingStore):
+    """Every log in an agent's SQLite database."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._logs: dict[str, GrowingLog] = {}
+        self._read: dict[str, int] = {}
+
+    def look(self) -> list[GrowingLog]:
+        """See `GrowingStore`. A database that is not made yet holds no logs."""
+        import sqlite3
+
+        if not self._file.exists():
+            return []
+        with contextlib.suppress(sqlite3.OperationalError):  # being made, or busy: the next look will see it
+            connection = sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, isolation_level=None)
+            with contextlib.closing(connection):
+                self._take(connection)
+        return sorted(self._logs.values(), key=lambda log: log.order)
+
+    def _take(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        known, self._logs = self._logs, {}
+        for session, created_at, parent in connection.execute(_SESSIONS).fetchall():
+            header = _Header(session, created_at, UNSET if parent is None else parent)
+            log = self._logs[session] = known.get(session) or GrowingLog(header)
+            at = self._read.get(session, 0)
+            for kind, data in connection.execute(_EVENTS, (session, at)).fetchall():
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    log.take(kind, data.encode() if isinstance(data, str) else data)
+                at += 1
+            self._read[session] = at

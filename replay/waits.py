@@ -12,12 +12,12 @@ from replay import steps
 from replay.exchange import Exchange
 from replay.failures import AgentGone, ScriptError, Stuck
 from replay.paths import map_strings
-from replay.stored import GrowingLog, GrowingStore
+from replay.stored import GrowingLog
 from replay.updates import Joined, Search
 from replay.workspace import Workspace
 
 NO_LOG = (
-    "the agent stored no log of this session as JSON lines where ACP_SESSION_STORE said; steps that wait for turns and "
+    "the agent stored no log of this session where ACP_SESSION_STORE said; steps that wait for turns and "
     "events need one: with another agent use waitForUpdate or waitForFile"
 )
 
@@ -32,11 +32,19 @@ class OpenPrompt(Struct):
 
 
 class OpenSession(Struct):
-    """A session of the script. `seen` is the wire's position after the last update that was waited for."""
+    """A session of the script. `seen` is the wire's position after the last update that was waited for; `inherited` is
+    the number of turns that a fork began with.
+    """
 
     id: str
     prompts: list[OpenPrompt] = []
     seen: int = 0
+    inherited: int = 0
+
+    @property
+    def turns(self) -> int:
+        """The number of the turn that the last prompt begins; before any prompt that of the last inherited one."""
+        return self.inherited + len(self.prompts)
 
 
 class Waits:
@@ -45,7 +53,7 @@ class Waits:
     def __init__(self, exchange: Exchange, ground: Workspace) -> None:
         self._exchange = exchange
         self._ground = ground
-        self._store = GrowingStore(ground.sessions)
+        self._store = ground.growing_store()
         self._requests: dict[str, int] = {}
 
     def file(self, path: str, seconds: float | None) -> None:
@@ -81,10 +89,15 @@ class Waits:
         """Until the log says that a turn with this or a later number began."""
         self._stored(session, lambda log: log.turn >= turn, f"the start of turn {turn} in the session's log", seconds)
 
+    def ended_turns(self, session: str) -> int:
+        """How many turns of a session have ended, as far as its log says."""
+        log = self._store.log(session)
+        return 0 if log is None else log.turn - log.open
+
     def turn_end(self, session: OpenSession, step: steps.WaitForTurnEnd) -> None:
         """Until the last turn is closed; with a prompt open, one that may be that prompt's."""
         def closed(log: GrowingLog) -> bool:
-            begun = log.turn >= len(session.prompts) or not self._has_open_prompt(session)
+            begun = log.turn >= session.turns or not self._has_open_prompt(session)
             return begun and log.turn > 0 and not log.open
 
         self._stored(session, closed, "the end of the last turn in the session's log", seconds_of(step))

@@ -3,8 +3,10 @@
     <root>/workspace   the agent's working directory, seeded with a copy of the scenario's
     <root>/home        HOME, the XDG directories below it
     <root>/tmp         TMPDIR
-    <root>/sessions    the session store of an agent that knows `ACP_SESSION_STORE`
-    <root>/receipt.json, <root>/stderr.txt
+    <root>/sessions    the session store of an agent that knows `ACP_SESSION_STORE`: a directory of logs, or the one of
+                       a database, `sessions.db`
+    <root>/packed      what was taken out of that database
+    <root>/receipt.json (`receipt.2.json` of the second process, and so on), <root>/stderr.txt
 """
 
 from __future__ import annotations
@@ -14,10 +16,15 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
 from replay.artefacts import FileState, HarvestedLog
+from replay.stored import GrowingDatabase, GrowingFiles, GrowingStore
+
+StoreName = Literal["jsonl", "sqlite"]
+"""How an agent stores its sessions: as files of JSON lines, or in one database."""
 
 _SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 _SETTINGS = ("ACP", "XDG_", "GIT_", "OPENAI_", "ANTHROPIC_")
@@ -37,22 +44,24 @@ class _Seen(Struct, frozen=True):
 class Workspace:
     """The directories of one run. `make` creates them below a root that holds no earlier run."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store: StoreName = "jsonl") -> None:
         self.root = root.absolute()
+        self._store = store
         self.directory = self.root / "workspace"
         self.home = self.root / "home"
         self.temporary = self.root / "tmp"
         self.sessions = self.root / "sessions"
+        self.packed = self.root / "packed"
         self.stderr_file = self.root / "stderr.txt"
-        self._receipt_file = self.root / "receipt.json"
+        self.database = self.sessions / "sessions.db"
         self._before: dict[str, _Seen] = {}
 
     @classmethod
-    def make(cls, root: Path, seed: Path) -> Workspace:
+    def make(cls, root: Path, seed: Path, store: StoreName = "jsonl") -> Workspace:
         """Create the directories and copy `seed`, if there is one. Raises `OSError`, `FileExistsError` included."""
         import shutil
 
-        made = cls(root)
+        made = cls(root, store)
         made.root.mkdir(parents=True, exist_ok=True)
         if seed.is_dir():
             shutil.copytree(seed, made.directory, symlinks=True)
@@ -96,12 +105,16 @@ class Workspace:
         }  # fmt: skip
 
     def environment(
-        self, mode: str, recording: Path | None, extra: Mapping[str, str], scenario: Mapping[str, str],
+        self, mode: str, recording: Path | None, extra: Mapping[str, str], scenario: Mapping[str, str], *,
+        process: int = 1,
     ) -> dict[str, str]:
-        """The agent's environment: `extra` beats what the driver sets, the scenario's own variables beat both."""
+        """The environment of one of the agent's processes, numbered from 1: `extra` beats what the driver sets, the
+        scenario's own variables beat both.
+        """
+        place = f"jsonl:{self.sessions}" if self._store == "jsonl" else f"sqlite:{self.database}"
         settings = {
-            "ACP_SESSION_STORE": f"jsonl:{self.sessions}", "ACP_REPLAY_TOOLS": "live", "ACP_PERMISSION_MODE": mode,
-            "ACP_REPLAY_RECEIPT": str(self._receipt_file),
+            "ACP_SESSION_STORE": place, "ACP_REPLAY_TOOLS": "live", "ACP_PERMISSION_MODE": mode,
+            "ACP_REPLAY_RECEIPT": str(self._receipt_file(process)),
         }
         if recording is not None:
             settings["ACP_REPLAY_DIR"] = str(recording.absolute())
@@ -118,12 +131,20 @@ class Workspace:
         """What the agent wrote to stderr so far."""
         return self.stderr_file.read_text(encoding="utf-8", errors="replace")
 
-    def receipt(self) -> bytes | None:
-        """The replay receipt, if the agent wrote one."""
-        return self._receipt_file.read_bytes() if self._receipt_file.is_file() else None
+    def receipts(self, processes: int) -> list[bytes | None]:
+        """The replay receipt of each process, None of one that wrote none."""
+        files = [self._receipt_file(number) for number in range(1, processes + 1)]
+        return [file.read_bytes() if file.is_file() else None for file in files]
+
+    def _receipt_file(self, process: int) -> Path:
+        return self.root / ("receipt.json" if process == 1 else f"receipt.{process}.json")
+
+    def growing_store(self) -> GrowingStore:
+        """The session logs as they are while the agent writes them."""
+        return GrowingFiles(self.sessions) if self._store == "jsonl" else GrowingDatabase(self.database)
 
     def logs(self) -> tuple[HarvestedLog, ...]:
-        """Every stored session log."""
+        """Every session log of a store that is a directory of logs."""
         return tuple(HarvestedLog(path, path.read_bytes()) for path in sorted(self.sessions.rglob("*.jsonl")))
 
     def difference(self) -> tuple[FileState, ...]:

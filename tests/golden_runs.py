@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 from pathlib import Path
@@ -36,7 +37,13 @@ def check_run(run: Artefacts, root: Path) -> None:
     Raises `AssertionError`.
     """
     entries = [Entry(line.sender, parse_line(line.line), line.line + b"\n") for line in run.wire]
-    store = root / "sessions"
-    problems = [*check_laws(entries), *check_store_laws(store), *check_history([entries], store)]
+    cuts = [0, *(restart.at for restart in run.restarts), len(entries)]
+    transcripts = [entries[begin:end] for begin, end in itertools.pairwise(cuts)]
+    killed = {number for number, restart in enumerate(run.restarts) if restart.how == "kill"}
+    packed = root / "packed"
+    store = packed if packed.is_dir() else root / "sessions"
+    problems = [problem for number, transcript in enumerate(transcripts)
+                for problem in check_laws(transcript, finished=number not in killed, unstable=True)]
+    problems += [*check_store_laws(store), *check_history(transcripts, store, killed=killed)]
     assert not problems, "broken laws:\n  " + "\n  ".join(problems)
     assert (run.status, run.stderr) == (0, "")

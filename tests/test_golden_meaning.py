@@ -253,3 +253,146 @@ def test_a_child_has_a_child() -> None:
     run = golden("child-of-child")
     assert family(run) == {"root": 2, "root > outer": 2, "root > outer > inner": 2}
     assert [log.header.delegation_depth for log in run.logs] == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- sessions that go on
+
+
+def restarts(run: Normalised) -> list[str]:
+    return [frame.value["restart"] for frame in run.wire if "restart" in frame.value]
+
+
+def response(run: Normalised, number: int) -> dict[str, Any]:
+    """The response to a request of the client's."""
+    (found,) = (frame.value for frame in run.wire if "method" not in frame.value and frame.value.get("id") == number)
+    return found
+
+
+def history(run: Normalised, number: int) -> list[Update]:
+    """The updates between the response to the request before this one and the response to this one."""
+    (end,) = (at for at, frame in enumerate(run.wire) if "method" not in frame.value
+              and frame.value.get("id") == number)
+    shown: list[Update] = []
+    for frame in reversed(run.wire[:end]):
+        if frame.value.get("method") != "session/update":
+            break
+        shown.insert(0, frame.value["params"]["update"])
+    return shown
+
+
+def listed(run: Normalised, number: int) -> list[str]:
+    """The sessions on the page that a request was answered with."""
+    return [entry["sessionId"] for entry in response(run, number)["result"]["sessions"]]
+
+
+def joined(shown: list[Update]) -> str:
+    return "".join(update["content"]["text"] for update in shown if update["sessionUpdate"] == "agent_message_chunk")
+
+
+def last_statuses(shown: list[Update]) -> dict[str, str]:
+    return {update["toolCallId"]: update["status"] for update in shown if "status" in update}
+
+
+def unknown(log: SessionLog) -> list[Any]:
+    """The error code of each result, None for one without."""
+    return [data.get("error", {}).get("code") for data in events(log, "tool/result")]
+
+
+def test_a_load_shows_all_that_was_shown_and_the_session_goes_on_with_mode_and_permission() -> None:
+    run = golden("load")
+    assert (restarts(run), asked(run)) == (["eof"], ["write-1"])
+    shown, again = history(run, 8), history(run, 11)
+    assert {update["sessionUpdate"] for update in shown} == {
+        "current_mode_update", "user_message_chunk", "session_info_update", "agent_thought_chunk", "tool_call",
+        "tool_call_update", "plan", "agent_message_chunk"}
+    assert again[: len(shown)] == shown
+    assert joined(again).endswith("The lamp is on it.")
+    assert [response(run, number)["result"]["modes"]["currentModeId"] for number in (2, 8, 11)] == [
+        "full-access", "ask", "ask"]
+    assert response(run, 7)["result"]["sessions"][0]["title"] == "Write a packing list for"
+    assert statuses(run)["add-1"] == "completed"
+    assert run.files["list.txt"].text == "tent\nstove\nlamp\n"
+    assert family(run) == {"root": 7}
+
+
+def test_a_resume_shows_nothing_and_the_session_goes_on() -> None:
+    run = golden("resume")
+    assert (history(run, 6), history(run, 9)) == ([], [])
+    assert response(run, 5)["error"]["code"] == -32002
+    assert text(run) == "Heron, noted.Heron.H-E-R-O-N."
+    assert [event.type for event in run.logs[0].events].count("session/end-seed") == 2
+
+
+def test_a_list_has_pages_that_stay_where_they_were() -> None:
+    run = golden("list-pages")
+    first, rest = listed(run, 107), listed(run, 110)
+    assert (len(first), len(rest)) == (50, 2)
+    assert response(run, 107)["result"]["nextCursor"] == "{{cursor:1}}"
+    assert "nextCursor" not in response(run, 110)["result"]
+    assert not set(first) & set(rest)
+    assert rest == ["{{session:2}}", "{{session:1}}"]
+    assert "{{session:53}}" not in first  # it has no event
+    assert (listed(run, 111), listed(run, 112)) == (["{{session:2}}"], [])
+    assert [response(run, number)["error"]["code"] for number in (113, 114)] == [-32602, -32602]
+    assert listed(run, 167) == ["{{session:2}}", "{{session:1}}"]
+    titles = {entry["sessionId"]: entry.get("title") for entry in response(run, 110)["result"]["sessions"]}
+    assert titles == {"{{session:1}}": "Remember the milk.", "{{session:2}}": "Where are we?"}
+
+
+def test_a_fork_of_a_fork_has_both_pasts_and_the_sources_are_as_they_were() -> None:
+    run = golden("fork-of-fork")
+    one, two, three = run.logs
+    assert family(run) == {"root": 3, "root 2": 1, "root 3": 3}
+    cuts = [log.header.seed_length for log in (one, two, three)]
+    assert cuts[0] is msgspec.UNSET
+    assert isinstance(cuts[1], int)
+    assert isinstance(cuts[2], int)
+    assert two.events[: cuts[1]] == one.events[: cuts[1]]
+    assert three.events[: cuts[2]] == two.events[: cuts[2]]
+    assert all(log.header.parent_session is msgspec.UNSET for log in run.logs)
+    for log, cut in ((two, cuts[1]), (three, cuts[2])):
+        assert (log.events[cut - 1].type, log.events[cut].type) == ("turn/end", "session/end-seed")
+    said = [event["content"][0]["text"] for event in events(three, "user/message")]
+    assert said == ["Pick a number from the file.", "Double it.", "Add one and look again.", "What did I say first?"]
+    assert "Halve it." not in str(three.events)
+    assert joined(history(run, 11)) == "Eight.Sixteen.Seventeen, and the file is as it was."
+    assert listed(run, 9) == ["{{session:3}}", "{{session:2}}", "{{session:1}}"]
+
+
+def test_a_tool_that_was_running_when_the_agent_was_killed_has_one_result_and_it_says_what_is_known() -> None:
+    run = golden("interrupted-tool")
+    assert restarts(run) == ["kill", "eof"]
+    assert results(run.logs[0]) == [("look-1", False), ("build-1", True), ("note-1", True), ("see-1", False)]
+    assert unknown(run.logs[0]) == [None, "TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED", None]
+    assert [data["reason"]["kind"] for data in events(run.logs[0], "turn/end")] == [
+        "completed", "interrupted", "completed"]
+    assert list(run.files) == ["started"]
+    shown, again = history(run, 6), history(run, 9)
+    assert again[: len(shown)] == shown
+    assert last_statuses(shown) == {"look-1": "completed", "build-1": "failed", "note-1": "failed"}
+
+
+def test_a_delegation_that_was_cut_off_leaves_three_whole_sessions_and_can_be_made_again() -> None:
+    run = golden("interrupted-children")
+    assert restarts(run) == ["kill", "eof"]
+    assert family(run) == {"root": 3, "root > east": 1, "root > west": 1, "root > west[1]": 1}
+    assert [[data["reason"]["kind"] for data in events(log, "turn/end")] for log in run.logs] == [
+        ["interrupted", "completed"], ["completed"], ["interrupted"], ["completed"]]
+    assert unknown(run.logs[0]) == ["TOOL_OUTCOME_UNKNOWN", "TOOL_OUTCOME_UNKNOWN", None]
+    assert unknown(run.logs[2]) == ["TOOL_OUTCOME_UNKNOWN"]
+    shown, again = history(run, 5), history(run, 8)
+    assert again[: len(shown)] == shown
+    assert last_statuses(again) == {"east": "failed", "west": "failed", "west#2": "completed"}
+
+
+def test_a_closed_session_answers_its_prompt_first_and_a_deleted_one_is_gone() -> None:
+    run = golden("close-and-delete")
+    answered = [frame.value["id"] for frame in run.wire if "method" not in frame.value and "id" in frame.value]
+    assert answered == sorted(answered)
+    assert response(run, 4)["result"]["stopReason"] == "cancelled"
+    codes = {number: response(run, number)["error"]["code"] for number in answered if "error" in response(run, number)}
+    assert codes == {5: -32600, 7: -32002, 8: -32002, 19: -32002, 20: -32002, 21: -32002, 24: -32002}
+    assert joined(history(run, 9)) == "Something.I am thinking"
+    assert listed(run, 14) == ["{{session:3}}", "{{session:2}}", "{{session:1}}"]
+    assert (listed(run, 22), listed(run, 25)) == (["{{session:1}}"], ["{{session:1}}"])
+    assert len(run.logs) == 1

@@ -92,8 +92,9 @@ class SessionLaws:
             key = id_key(frame["id"])
             self._asked[key] = (method, params)
             if method == "session/load" and isinstance(params.get("sessionId"), str):
-                self._before_load[key] = session
-                self._sessions[params["sessionId"]] = _Session(loading=True)
+                if session is None or not session.prompts:  # else it runs, and nothing of it may be lost
+                    self._before_load[key] = session
+                    self._sessions[params["sessionId"]] = _Session(loading=True)
             elif method == "session/prompt" and isinstance(params.get("sessionId"), str):
                 session = session or self._early.setdefault(params["sessionId"], _Session())
                 session.prompts.append(_Prompt(key, self._clock))
@@ -154,9 +155,11 @@ class SessionLaws:
             session.modes = _modes(result)
         elif method in ("session/load", "session/resume") and result is not None:
             session = self._sessions.setdefault(params["sessionId"], _Session())
+            if session.loading:
+                yield from _loaded(session)
             session.loading, session.modes = False, _modes(result)
-        elif method == "session/load":
-            self._load_refused(params.get("sessionId"), self._before_load.pop(key, None))
+        elif method == "session/load" and key in self._before_load:
+            self._load_refused(params.get("sessionId"), self._before_load.pop(key))
         elif method in ("session/close", "session/delete") and result is not None:
             self._sessions.pop(params["sessionId"], None)
             self._gone.add(params["sessionId"])
@@ -239,6 +242,14 @@ class SessionLaws:
             yield f"law 5: permission asked for tool call {call_id!r}, which is {call.status} already"
         call.asking += 1
         self._questions[id_key(frame["id"])] = _Question(session, call, options)
+
+
+def _loaded(session: _Session) -> Iterator[str]:
+    """Nothing of a history is still under way."""
+    session.end_messages()
+    for call_id, call in session.calls.items():
+        if call.status not in FINAL:
+            yield f"law 5: tool call {call_id!r} is still {call.status} when its session was loaded"
 
 
 def _modes(result: Frame) -> set[str] | None:

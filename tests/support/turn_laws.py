@@ -80,6 +80,12 @@ class _Walk:
         self.unfinished = []
         self.in_turn = self.in_step = False
 
+    def _session_end_seed(self, event: Json, data: Json) -> Iterator[str]:
+        if self.in_turn:
+            yield f"format 1.10: event {event['seq']}: a seed ends in the middle of turn {self.turn}"
+        if self.previous == "session/end-seed":
+            yield f"format 1.10: event {event['seq']}: a seed that ended ends again"
+
     def _step_start(self, event: Json, data: Json) -> Iterator[str]:
         if not self.in_turn or self.in_step or (data["turn"], data["step"]) != (self.turn, self.step + 1):
             yield f"format 1.11: step {data['step']} of turn {data['turn']} starts after step {self.step}"

@@ -212,6 +212,17 @@ def test_another_error_flag_or_an_unrecorded_call_is_drift(tmp_path: Path, call_
     assert replay.lanes.primary.drift is not None
 
 
+@pytest.mark.parametrize("code", ["TOOL_OUTCOME_UNKNOWN", "TOOL_NOT_STARTED"])
+def test_what_a_tool_says_does_not_differ_from_what_nobody_knows(tmp_path: Path, code: str) -> None:
+    """The process of the recording was killed before it could store the result."""
+    log = Log("root").begin(1).say(1, 1, "x").called(1, 1, "c", "bash", "{}")
+    log.result(1, 1, "c", "Error: unknown", is_error=True, code=code).end(1, "interrupted").write(tmp_path)
+    said: list[str] = []
+    replay = bound(tmp_path, tools="live", said=said)
+    replay.effects.observe(key("c"), Outcome.text("done"))
+    assert (said, replay.lanes.primary.drift) == ([], None)
+
+
 def test_a_live_result_that_cannot_be_compared_is_logged_and_does_no_harm(tmp_path: Path) -> None:
     said: list[str] = []
     live(tmp_path, said).effects.observe(key("c", session="stranger"), Outcome.text("x"))

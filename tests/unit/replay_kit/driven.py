@@ -29,7 +29,7 @@ def op(name: str, /, **members: Any) -> dict[str, Any]:
 def scripted(directory: Path, *steps: dict[str, Any], **members: Any) -> Scenario:
     """A scenario, stored in a directory of its own and loaded from there."""
     folder = directory / "scenario"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     (folder / "input.json").write_text(json.dumps({"steps": steps, **members}))
     return load_scenario(folder)
 
@@ -44,7 +44,7 @@ def sdk(directory: Path, *prompts: str | dict[str, Any], **members: Any) -> Arte
 
 def own(directory: Path, recording: Path, *steps: dict[str, Any], **members: Any) -> Artefacts:
     """Play steps with our agent, replaying a recording."""
-    options = {name: members.pop(name) for name in ("transport", "timeout", "extra_env") if name in members}
+    options = {name: members.pop(name) for name in ("transport", "timeout", "extra_env", "store") if name in members}
     return play(scripted(directory, *START, *steps, **members), OWN_AGENT, root=directory / "run",
                 recording=recording, **{"timeout": TIMEOUT, **options})
 

@@ -12,6 +12,7 @@ from replay.artefacts import Artefacts, FileState
 from replay.driver import play
 from replay.scenario import load_scenario
 from replay.transports import TransportName
+from replay.workspace import StoreName
 from tests.support.log_laws import check_store_laws
 from tests.unit.replay_kit.driven import (
     OWN_AGENT,
@@ -30,6 +31,7 @@ from tests.wire.recordings import Log, call, hang, says, script, step, text, too
 RECORDED = Path(__file__).parents[4] / "shared" / "recorded"
 SCENARIOS = sorted(file.parent.name for file in RECORDED.glob("*/input.json"))
 TRANSPORTS: tuple[TransportName, ...] = ("pipe", "pty")
+STORES: tuple[StoreName, ...] = ("jsonl", "sqlite")
 
 
 def receipt(run: Artefacts) -> Any:
@@ -66,9 +68,11 @@ def test_a_terminal_and_pipes_carry_the_same(tmp_path: Path, transport: Transpor
     assert texts == ["x" * 100_000, "\x7f"]
 
 
-def test_a_running_turn_is_cancelled_once_its_start_is_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_a_running_turn_is_cancelled_once_its_start_is_stored(tmp_path: Path, store: StoreName) -> None:
     recording = script(tmp_path / "replay", says("first"), hang())
-    run = own(tmp_path, recording, op("prompt", text="one"), op("promptAndCancel", text="two"), op("waitForTurnEnd"))
+    run = own(tmp_path, recording, op("prompt", text="one"), op("promptAndCancel", text="two"), op("waitForTurnEnd"),
+              store=store)
     assert ends(run) == ["end_turn", "cancelled"]
     assert run.status == 0
 
@@ -86,21 +90,23 @@ def test_turns_are_waited_for_in_the_log(tmp_path: Path) -> None:
     assert [file.path for file in run.files] == ["ready", "ready-too"]
 
 
-def test_events_after_a_turn_are_waited_for_in_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_events_after_a_turn_are_waited_for_in_the_log(tmp_path: Path, store: StoreName) -> None:
     """The mode is stored as an event; before the turn there is one of the same type that does not count."""
     recording = script(tmp_path / "replay", says("done"))
     run = own(tmp_path, recording, op("setMode", mode="ask"), op("prompt", text="go"), op("setMode", mode="read-only"),
-              op("waitForEventAfterTurnEnd", type="session/config"))
+              op("waitForEventAfterTurnEnd", type="session/config"), store=store)
     last = json.loads(run.logs[0].data.splitlines()[-1])
     assert (last["type"], last["data"]) == ("session/config", {"mode": "read-only"})
 
 
-def test_a_childs_turn_is_waited_for_in_its_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_a_childs_turn_is_waited_for_in_its_log(tmp_path: Path, store: StoreName) -> None:
     ask = call(tool("c1", "subagent", description="Greet", prompt="Say hello"))
     parent = Log().turn("go", step(ask, "hello"), says("done"))
     child = parent.spawned("child", "c1").turn("Say hello", says("hello"))
     run = own(tmp_path, write(tmp_path / "replay", parent, child), op("startPrompt", text="go"),
-              op("waitForSubagentTurnEnd", child=1), op("awaitPrompt"))
+              op("waitForSubagentTurnEnd", child=1), op("awaitPrompt"), store=store)
     assert said(run) == ["done"]
     assert len(run.logs) == 2
 

@@ -24,12 +24,14 @@ def documented() -> dict[str, str]:
 
 def test_the_documented_tests_pass(pytester: pytest.Pytester) -> None:
     files = documented()
-    assert sorted(files) == ["conftest.py", "scenarios/hello/input.json", "test_my_agent.py"]
+    assert sorted(files) == ["conftest.py", "scenarios/goes-on/input.json", "scenarios/hello/input.json",
+                             "test_my_agent.py"]
     for name, text in files.items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert load_scenario(pytester.path / "scenarios" / "hello").name == "hello"
+    for name in ("hello", "goes-on"):
+        assert load_scenario(pytester.path / "scenarios" / name).name == name
     pytester.runpytest_subprocess(*QUICK).assert_outcomes(passed=3)
 
 

@@ -64,6 +64,14 @@ def test_a_plain_scenario_has_defaults() -> None:
     assert bytes(scenario.sent_capabilities) == b"{}"
 
 
+def test_a_session_that_is_opened_again_has_two_names() -> None:
+    read_scenario(json.dumps(script(
+        op("newSession", session="a"), op("restart"), op("initialize"), op("loadSession", session="a", name="b"),
+        op("prompt", text="x", session="a"), op("prompt", text="y", session="b"), op("forkSession", session="c"),
+        op("repeat", times=3, steps=[op("prompt", text="z", session="c")]))).encode(), FILE)
+    read_scenario(b'{"steps": [{"op": "loadSession", "sessionId": "x"}, {"op": "prompt", "text": "x"}]}', FILE)
+
+
 def test_permission_answers_make_the_agent_ask() -> None:
     scenario = read_scenario(json.dumps(script(permissionAnswers=[{"kind": "allow_once"}])).encode(), FILE)
     assert scenario.permission_mode == "ask"
@@ -126,6 +134,27 @@ def test_broken_json_is_named_with_its_line() -> None:
     (script(op("prompt", text="x", session="b")),
      ["step 3 (prompt)", "no earlier `newSession` step gave the name 'b'"]),
     (script(op("newSession", session="b"), op("newSession", session="b")), ["step 4 (newSession)", "given before"]),
+    (script(op("closeSession", code=-1)), ["step 3 (closeSession)", "`code` belongs to `expectError`"]),
+    (script(op("call", method="x", code=-1)), ["step 3 (call)", "`code` belongs to `expectError`"]),
+    (script(op("newSession", session="b"), op("loadSession", session="b", sessionId="x")),
+     ["step 4 (loadSession)", "`session` and `sessionId` both name a session"]),
+    (script(op("newSession", session="b"), op("forkSession", source="b", sourceId="x")),
+     ["step 4 (forkSession)", "both name a session"]),
+    (script(op("listSessions", pages=2)), ["step 3 (listSessions)", "`pages` belongs to `followCursor`"]),
+    (script(op("restart", how="quit")), ["step 3 (restart)", "'quit'"]),
+    (script(op("resumeSession", session="b")), ["step 3 (resumeSession)", "gave the name 'b'"]),
+    (script(op("forkSession", source="b", session="b")), ["step 3 (forkSession)", "gave the name 'b'"]),
+    (script(op("loadSession", name="b"), op("forkSession", session="b")),
+     ["step 4 (forkSession)", "the session name 'b' was given before"]),
+    ({"steps": [op("initialize"), op("deleteSession")]},
+     ["step 2 (deleteSession)", "no earlier `newSession` step makes a session"]),
+    ({"steps": [op("initialize"), op("loadSession", sessionId="x", expectError=True), op("prompt", text="x")]},
+     ["step 3 (prompt)", "no earlier `newSession` step makes a session"]),
+    (script(op("repeat", times=2, steps=[op("newSession", session="b")])),
+     ["step 3 (repeat), step 1 (newSession)", "a step that is repeated cannot give the name 'b'"]),
+    (script(op("repeat", times=2, steps=[op("prompt", text="x", session="b")])),
+     ["step 3 (repeat), step 1 (prompt)", "gave the name 'b'"]),
+    (script(op("repeat", times=0, steps=[])), ["step 3 (repeat)", "$.times"]),
     (script(op("awaitPrompt", prompt="p")), ["step 3 (awaitPrompt)", "gave the name 'p'; names so far: none"]),
 ])
 def test_what_is_wrong_is_told_with_its_place_and_what_was_expected(document: Any, parts: list[str]) -> None:

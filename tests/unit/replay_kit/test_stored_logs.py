@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from replay.stored import GrowingLog, GrowingStore
+import pytest
+
+from acp_agent.session.events import Body, Completed, Event, SessionConfig, TurnEnd, TurnStart
+from acp_agent.stores.base import Appender
+from acp_agent.stores.sqlite import SqliteStore
+from replay.stored import GrowingDatabase, GrowingFiles, GrowingLog, GrowingStore
+from tests.support.store_builders import CHILD, ROOT, child_header, root_header
 
 
 def row(kind: str, **data: Any) -> str:
@@ -37,7 +43,7 @@ def log_of(store: GrowingStore, session: str = "s") -> GrowingLog:
 
 
 def test_turns_are_followed_from_line_to_line(tmp_path: Path) -> None:
-    store, writer = GrowingStore(tmp_path), Writer(tmp_path / "deep" / "er")
+    store, writer = GrowingFiles(tmp_path), Writer(tmp_path / "deep" / "er")
     assert store.log("s") is None
     writer.add(header("s")[:10])
     assert store.log("s") is None
@@ -58,7 +64,7 @@ def test_turns_are_followed_from_line_to_line(tmp_path: Path) -> None:
 
 
 def test_what_is_no_log_and_damaged_lines_are_passed_over(tmp_path: Path) -> None:
-    store, writer = GrowingStore(tmp_path), Writer(tmp_path)
+    store, writer = GrowingFiles(tmp_path), Writer(tmp_path)
     Writer(tmp_path, "other.jsonl").add(row("turn/start", turn=9))
     Writer(tmp_path, "broken.jsonl").add("{\n")
     writer.add(header("s") + "oops\n" + row("turn/start", turn=1))
@@ -67,7 +73,7 @@ def test_what_is_no_log_and_damaged_lines_are_passed_over(tmp_path: Path) -> Non
 
 
 def test_descendants_are_those_of_one_session_in_the_order_of_their_creation(tmp_path: Path) -> None:
-    store = GrowingStore(tmp_path)
+    store = GrowingFiles(tmp_path)
     for name, text in (
         ("a", header("root", 1)), ("b", header("late", 9, "root")), ("c", header("grandchild", 5, "early")),
         ("d", header("early", 3, "root")), ("e", header("other", 2)), ("f", header("stranger", 4, "other")),
@@ -75,3 +81,40 @@ def test_descendants_are_those_of_one_session_in_the_order_of_their_creation(tmp
         Writer(tmp_path, f"{name}.jsonl").add(text)
     assert [log.id for log in store.descendants("root")] == ["early", "grandchild", "late"]
     assert [log.id for log in store.descendants("late")] == []
+
+
+def test_a_log_that_was_deleted_is_no_longer_there(tmp_path: Path) -> None:
+    store = GrowingFiles(tmp_path)
+    for name in ("gone", "there"):
+        Writer(tmp_path, f"{name}.jsonl").add(header(name) + row("turn/start", turn=1))
+    assert [log.id for log in store.look()] == ["gone", "there"]
+    (tmp_path / "gone.jsonl").unlink()
+    assert [log.id for log in store.look()] == ["there"]
+
+
+async def write(appender: Appender, seq: int, *bodies: Body) -> None:
+    for number, body in enumerate(bodies, seq):
+        appender.append(Event(number, number, body))
+    await appender.write()
+
+
+@pytest.mark.anyio
+async def test_an_agents_database_is_followed_from_event_to_event(tmp_path: Path) -> None:
+    growing, store = GrowingDatabase(tmp_path / "s.db"), SqliteStore(tmp_path / "s.db")
+    assert growing.look() == []
+    root = store.create(root_header(), ROOT)
+    await write(root, 0, TurnStart(1))
+    assert (log_of(growing, ROOT).turn, log_of(growing, ROOT).open) == (1, True)
+    child = store.create(child_header(), ROOT)
+    await write(child, 0, SessionConfig(mode="ask"))
+    assert [log.id for log in growing.descendants(ROOT)] == [CHILD]
+    await write(root, 1, TurnEnd(1, Completed()))
+    assert (log_of(growing, ROOT).open, log_of(growing, ROOT).since_end) == (False, set())
+    await write(root, 2, SessionConfig(mode="ask"), TurnStart(2), TurnEnd(2, Completed()), SessionConfig(mode="ask"))
+    assert (log_of(growing, ROOT).turn, log_of(growing, ROOT).since_end) == (2, {"session/config"})
+    await store.aclose()
+    assert log_of(growing, ROOT).turn == 2
+    again = SqliteStore(tmp_path / "s.db")
+    await again.delete(ROOT)
+    await again.aclose()
+    assert growing.look() == []
