@@ -19,6 +19,7 @@ from acp_agent.session import codec
 from acp_agent.session.events import (
     KNOWN_TYPES,
     AssistantChunk,
+    Chunk,
     EndSeed,
     Event,
     Finish,
@@ -286,6 +287,10 @@ class MemoryAppender:
             raise StoreError(f"event {event.seq} where {len(self.events)} was expected")
         self.events.append(event)
         self._store.journal.append(event.body.type)
+
+    def append_chunks(self, first: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        for seq, chunk in enumerate(chunks, first):
+            self.append(Event(seq, time, AssistantChunk(turn, step, chunk)))
 
     async def write(self) -> None:
         self._write("write")
