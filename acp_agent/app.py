@@ -79,6 +79,8 @@ class Agent:
 
     def load(self) -> Mapping[str, Handler]:
         """Compose everything, and give the methods it serves. Blocks while it imports."""
+        import gc
+
         from acp_agent.acp.handlers import Handlers
         from acp_agent.acp.roots import ClientViews
         from acp_agent.acp.session_methods import SessionMethods
@@ -101,6 +103,8 @@ class Agent:
         self._manager = SessionManager(services, lambda place: ClientViews(self.client, registry, place))
         handlers = Handlers(self._manager)
         self.notifications.update(handlers.notifications())
+        gc.collect()
+        gc.freeze()  # what was imported stays: a full collection, which stops everything, need not look at it again
         return handlers.methods() | SessionMethods(self._manager, _log.warning).methods()
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

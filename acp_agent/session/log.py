@@ -80,17 +80,13 @@ class SessionLog:
 
         Never the first thing a lifecycle adds: a request stands before its answer.
         """
-        now = self._clock.now()
-        first = seq = self.state.count
-        take, fold, listener = self._appender.append, self.state.apply, self._listener
-        for chunk in chunks:
-            event = Event(seq, now, AssistantChunk(turn, step, chunk))
-            take(event)
-            fold(event)
-            if listener is not None:
-                listener(event)
-            seq += 1
-        return range(first, seq)
+        now, first, listener = self._clock.now(), self.state.count, self._listener
+        self._appender.append_chunks(first, now, turn, step, chunks)
+        self.state.apply_chunks(now, chunks)
+        if listener is not None:
+            for seq, chunk in enumerate(chunks, first):
+                listener(Event(seq, now, AssistantChunk(turn, step, chunk)))
+        return range(first, first + len(chunks))
 
     async def write(self) -> None:
         """Make everything survive a killed process. Raises `StoreError`."""

@@ -7,7 +7,8 @@ open is held back until an event that cannot join it arrives.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from acp_agent.ids import CallId
 from acp_agent.session.events import (
     AssistantChunk,
+    Chunk,
     Event,
     Opaque,
     ReasoningDelta,
@@ -63,7 +65,7 @@ class _Run(Struct):
     pieces: list[str]
 
     def take(self, event: Event, body: AssistantChunk) -> bool:
-        """Take the next event in, if it belongs to this run: the hot path of storing an answer."""
+        """Take the next event in, if it belongs to this run."""
         chunk: Any = body.chunk
         if (
             self.kind is not type(body.chunk) or chunk.index != self.index or event.seq != self.seq + len(self.pieces)
@@ -79,11 +81,31 @@ class _Run(Struct):
         self.times.append(event.time)
         return True
 
+    def take_chunks(self, seq: int, time: int, turn: int, step: int, chunks: Iterable[Any]) -> int:
+        """Take in those of the next chunks, all of them at `time`, that belong to this run; how many that are."""
+        if seq != self.seq + len(self.pieces) or turn != self.turn or step != self.step or abs(time) > _FAR:
+            return 0
+        kind: Any = self.kind  # its classes are told apart by it alone: this is the hot path of storing an answer
+        index, pieces = self.index, list[str]()
+        if self.id is None:
+            for chunk in chunks:
+                if type(chunk) is not kind or chunk.index != index:
+                    break
+                pieces.append(chunk.text)
+        else:
+            for chunk in chunks:
+                if type(chunk) is not kind or chunk.index != index or chunk.id != self.id or chunk.name != self.name:
+                    break
+                pieces.append(chunk.arguments_delta)
+        self.pieces += pieces
+        self.times += [time] * len(pieces)
+        return len(pieces)
+
     def rows(self) -> list[bytes]:
         """The run as one packed row, or as single records when it is short."""
         if len(self.pieces) < MIN_RUN:
             return [encode_event(event) for event in self._events()]
-        dt = [later - earlier for earlier, later in itertools.pairwise(self.times)]
+        dt = list(map(operator.sub, self.times[1:], self.times))
         row: TextRun | ToolRun
         if self.id is None:
             row = TextRun(self.turn, self.step, self.index, dt, self.pieces)
@@ -117,6 +139,16 @@ class Packer:
                 return
         self._close()
         self._closed.append(encode_event(event))
+
+    def add_chunks(self, seq: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        """Take a batch of an answer, numbered from `seq` on: the same as `add` of an event for each chunk."""
+        at = 0
+        while at < len(chunks):
+            run, rest = self._run, itertools.islice(chunks, at, None)
+            taken = 0 if run is None else run.take_chunks(seq + at, time, turn, step, rest)
+            if not taken:
+                self.add(Event(seq + at, time, AssistantChunk(turn, step, chunks[at])))
+            at += taken or 1
 
     def add_record(self, record: Record) -> None:
         """Take the next event of the log as it is stored.

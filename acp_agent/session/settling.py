@@ -1,4 +1,4 @@
-"""Decoding for a continuation: each line of a log at once into its final shape, in one pass over its bytes.
+"""Decoding for a continuation: many lines of a log at once into their final shapes, in one pass over their bytes.
 
 What this refuses is not damage yet: it takes only the shapes that logs are made of, and a `Reader` looks at whatever
 else there is in its own, thorough way.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, TypeAlias, Union
+from typing import Annotated, Any, ClassVar, TypeAlias, Union
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -44,10 +44,10 @@ class _ToolRun(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class RowLine(Struct, gc=False, tag_field="type", tag=TEXT, forbid_unknown_fields=True):
-    """A packed row of a complete log."""
+    """A packed row of a complete log. What a row calls `seq0` and `time0` is named as in other lines."""
 
-    seq0: int
-    time0: int
+    seq: int = msgspec.field(name="seq0")
+    time: int = msgspec.field(name="time0")
     data: Run
 
 
@@ -80,17 +80,21 @@ class ChunkLine(EventLine, tag_field="type", tag=AssistantChunk.type, gc=False, 
 
 
 class OpaqueLine(EventLine, gc=False):
-    """A record of a type that the format knows and this build does not model."""
+    """A record of a type that the format knows and this build does not model: `kind`."""
 
+    kind: ClassVar[str]
     data: Raw
 
 
+SettlingLine: TypeAlias = RowLine | EventLine
+
+
 @cache
-def settling_decoder() -> Callable[[bytes], RowLine | EventLine]:
-    """The one decoder of all lines; made when it is first needed, for it takes some milliseconds."""
+def settling_decoder() -> Callable[[bytes], list[SettlingLine]]:
+    """The one decoder of all lines, for many at once; made when it is first needed, for it takes some milliseconds."""
     others = [_event_line(name) for name in sorted(KNOWN_TYPES - {AssistantChunk.type})]
     shapes: Any = Union[RowLine, _ReasoningLine, _ToolLine, ChunkLine, *others]  # made of values
-    decode: Callable[[bytes], RowLine | EventLine] = msgspec.json.Decoder(shapes).decode
+    decode: Callable[[bytes], list[SettlingLine]] = msgspec.json.Decoder(shapes).decode_lines
     return decode
 
 
@@ -98,6 +102,6 @@ def _event_line(name: str) -> type[EventLine]:
     body = BODIES.get(name)
     fields, base = ([], OpaqueLine) if body is None else ([("data", body)], EventLine)
     line: Any = msgspec.defstruct("_Line", fields, bases=(base,), tag_field="type", tag=name, gc=False,
-                                  forbid_unknown_fields=True)
+                                  forbid_unknown_fields=True, namespace={"kind": name} if body is None else None)
     made: type[EventLine] = line
     return made

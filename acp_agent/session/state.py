@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from acp_agent.session.events import (
     AssistantChunk,
     AssistantMessage,
     Body,
+    Chunk,
     EndSeed,
     Event,
     FileSeen,
@@ -116,9 +118,8 @@ class SessionState:
         self.time = event.time
         body = event.body
         if isinstance(body, AssistantChunk):
-            if isinstance(body.chunk, Finish) and not self.has_sent and event.seq >= self._seed_length:
-                # Foreign logs have no request/sent: a call is counted where it finished.
-                self.ordinals["main"] = self.ordinals.get("main", 0) + 1
+            if isinstance(body.chunk, Finish):
+                self._finish(event.seq)
             return
         match body:
             case TurnStart():
@@ -150,6 +151,20 @@ class SessionState:
                 self._sealed = self.count
             case _:
                 self._remember(body)
+
+    def apply_chunks(self, time: int, chunks: Sequence[Chunk]) -> None:
+        """Fold in the next events, which are these chunks: the same as `apply` of an event for each."""
+        first = self.count
+        self.count, self.time = first + len(chunks), time
+        if Finish in map(type, chunks):
+            for seq, chunk in enumerate(chunks, first):
+                if isinstance(chunk, Finish):
+                    self._finish(seq)
+
+    def _finish(self, seq: int) -> None:
+        """Foreign logs have no request/sent: a call is counted where it finished."""
+        if not self.has_sent and seq >= self._seed_length:
+            self.ordinals["main"] = self.ordinals.get("main", 0) + 1
 
     def _close_calls(self) -> None:
         self.open_calls.clear()

@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.ids import BlobId, SessionId
-from acp_agent.session.events import Event, SessionHeader, SpawnKey
+from acp_agent.session.events import Chunk, Event, SessionHeader, SpawnKey
 
 PAGE = 50
 """Sessions on one page of a list."""
@@ -105,6 +105,10 @@ class Appender(Protocol):
 
     def append(self, event: Event) -> None:
         """Take the next event (its seq must be the next one). In memory until `write`."""
+        ...
+
+    def append_chunks(self, first: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        """Take a batch of a model's stream: as `append` of an event for each chunk, numbered from `first` on."""
         ...
 
     async def write(self) -> None:

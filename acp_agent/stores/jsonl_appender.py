@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio
 
 from acp_agent.errors import StoreError
 from acp_agent.session import codec
-from acp_agent.session.events import Event, SessionHeader, SessionTitle
+from acp_agent.session.events import Chunk, Event, SessionHeader, SessionTitle
 from acp_agent.stores import files
 from acp_agent.stores.files import in_thread, write_all
 from acp_agent.stores.jsonl_reading import Lines
@@ -57,14 +57,22 @@ class JsonlAppender:
         return self._stored
 
     def append(self, event: Event) -> None:
-        if self._closed:
-            raise StoreError(f"session {self.header.id!r}: it is closed, and takes no more events")
-        if event.seq != self._next:
-            raise StoreError(f"session {self.header.id!r}: event {event.seq} where {self._next} was expected")
+        self._check(event.seq)
         self._next += 1
         self._packer.add(event)
         if type(event.body) is SessionTitle:
             self._title = event.body.title
+
+    def append_chunks(self, first: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        self._check(first)
+        self._next += len(chunks)
+        self._packer.add_chunks(first, time, turn, step, chunks)
+
+    def _check(self, seq: int) -> None:
+        if self._closed:
+            raise StoreError(f"session {self.header.id!r}: it is closed, and takes no more events")
+        if seq != self._next:
+            raise StoreError(f"session {self.header.id!r}: event {seq} where {self._next} was expected")
 
     async def write(self) -> None:
         if not self._closed:

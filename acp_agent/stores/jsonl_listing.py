@@ -122,7 +122,7 @@ class Listing:
 
 def _created_at(directory: str) -> int:
     """When a root session was created. One short read, for thousands are looked at."""
-    path = f"{directory}/{layout.MAIN_LOG}"
+    path = directory + "/" + layout.MAIN_LOG
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:

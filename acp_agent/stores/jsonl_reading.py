@@ -10,8 +10,11 @@ import os
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from acp_agent.errors import LogDamaged
@@ -25,6 +28,9 @@ from acp_agent.stores.pace import Pace
 
 CHUNK = 1 << 18
 """Bytes read at once."""
+
+PIECE = 1 << 13
+"""Bytes of lines that are decoded at once, while nobody else can do anything."""
 
 HEADER_LIMIT = 1 << 20
 """Bytes in which the first line must end."""
@@ -52,7 +58,7 @@ def open_log(path: Path | str, what: str = "session log") -> int:
 
 def advised(error: LogDamaged, session_id: SessionId) -> LogDamaged:
     """The same damage, with what helps against it where that is a repair."""
-    if error.line is None or error.line == 1 or "newer version" in error.message:
+    if error.line is None or error.line == 1:
         return error
     told = error.message.removeprefix(f"{error.file}:{error.line}: ")
     return LogDamaged(f"{told}; `acp-agent sessions repair {session_id}` keeps what is sound and a backup of all",
@@ -79,19 +85,35 @@ class Lines:
         self._pace = pace
 
     def __iter__(self) -> Iterator[bytes]:
-        parts: list[bytes] = []
-        while chunk := self._read():
-            lines = chunk.split(b"\n")
-            if len(lines) == 1:
-                parts.append(chunk)
-                continue
-            lines[0] = b"".join((*parts, lines[0]))
-            parts = [lines.pop()]
-            for line in lines:
+        for block in self._blocks():
+            for line in block[:-1].split(b"\n"):
                 self.end += len(line) + 1
                 yield line
                 if self._pace is not None:
                     self._pace.breathe()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same lines with their newlines, as many at once as make a short piece; never less than one."""
+        for block in self._blocks():
+            start, size = 0, len(block)
+            while start < size:
+                end = block.rfind(b"\n", start, start + PIECE) + 1 or block.find(b"\n", start) + 1
+                self.end += end - start
+                yield block[start:end]
+                start = end
+                if self._pace is not None:
+                    self._pace.breathe()
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The lines as they are read, with their newlines: many at once."""
+        parts: list[bytes] = []
+        while chunk := self._read():
+            whole = chunk.rfind(b"\n") + 1
+            if whole:
+                yield b"".join((*parts, chunk[:whole]))
+                parts = [chunk[whole:]]
+            else:
+                parts.append(chunk)
         self.rest = sum(map(len, parts))
 
     def _read(self) -> bytes:
@@ -124,23 +146,49 @@ def settle(path: Path, fd: int, pace: Pace | None = None, *, continuing: bool = 
     Raises `LogDamaged` naming file and line.
     """
     lines = Lines(fd, path, pace)
-    body = iter(lines)
-    header = _first(body, lines, path)
+    pieces = lines.pieces()
+    first, _, rest = next(pieces, b"").partition(b"\n")
+    if not lines.end:
+        raise _headless(path, lines.rest)
+    header = codec.decode_header(first, str(path))
     reader = codec.Reader(str(path), refuse_unknown=continuing)
     events: list[Event] = []
-    title, title_end = None, 0
-    for line in body:
-        event = reader.settled(line)
-        if event is not None:
-            events.append(event)
-            if type(event.body) is SessionTitle:
-                title, title_end = event.body.title, lines.end
+    titled, title_piece, title_end = None, b"", 0
+    for piece in chain((rest,) if rest else (), pieces):
+        found = reader.settle(piece)
+        events += found
+        if SessionTitle in map(type, map(_body, found)):
+            titled = next(event.body for event in reversed(found) if isinstance(event.body, SessionTitle))
+            title_piece, title_end = piece, lines.end
+    if titled is not None:
+        title_end -= len(title_piece) - _end_of(SessionTitle.type, title_piece)
     length = header.seed_length
     if continuing and length is not UNSET:
         check_seed(header, reader.count, _type_at(events, reader.count, length - 1),
                    _type_at(events, reader.count, length), str(path))
     return Settled(header, events, reader.count, reader.time if reader.count else header.created_at, lines.end,
-                   lines.rest, title, title_end)
+                   lines.rest, None if titled is None else titled.title, title_end)
+
+
+_body = attrgetter("body")
+
+
+class _Typed(Struct):
+    type: str
+
+
+_typed = msgspec.json.Decoder(_Typed).decode
+
+
+def _end_of(kind: str, lines: bytes) -> int:
+    """Where the last one of a kind ends in sound lines."""
+    end = len(lines)
+    while end:
+        start = lines.rfind(b"\n", 0, end - 1) + 1
+        if _typed(lines[start:end]).type == kind:
+            break
+        end = start
+    return end
 
 
 def _type_at(settled: Sequence[Event], count: int, seq: int) -> str | None:

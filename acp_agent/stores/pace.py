@@ -2,9 +2,8 @@
 
 Decoding holds the interpreter. A thread that decodes tens of megabytes would make the loop wait for it, up to the
 interpreter's switch interval (5 ms), each of the many times that the loop wakes in one prompt. So the thread gives the
-interpreter up by itself: now and then while nobody wants it, and often while somebody does, which it tells by how long
-it takes to get it back. Measured on two busy cores, 20 exchanges with a subprocess beside a load of 50 MB: 14 to 23 ms
-more without, 2 ms (median) with these numbers.
+interpreter up by itself: now and then while nobody wants it, and often while somebody does, which it tells by what
+other threads of the process did meanwhile. How long a rest took would not tell: on a busy machine they all take long.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ BUSY = 0.0001
 REST = 0.00005
 """Seconds of a rest: enough for a loop that waits to take over."""
 
-LATE = 0.0002
-"""A rest that took so many seconds was somebody else's turn."""
+TURN = 0.00002
+"""Seconds of the processor: a rest in which other threads used so many was somebody else's turn."""
 
 
 class Pace:
@@ -32,9 +31,14 @@ class Pace:
 
     def breathe(self) -> None:
         """Rest if it is time to."""
-        now = time.perf_counter()
-        if now < self._until:
+        if time.perf_counter() < self._until:
             return
+        used = _used_by_others()
         time.sleep(REST)
-        woken = time.perf_counter()
-        self._until = woken + (BUSY if woken - now > LATE else CALM)
+        wanted = _used_by_others() - used > TURN
+        self._until = time.perf_counter() + (BUSY if wanted else CALM)
+
+
+def _used_by_others() -> float:
+    """Seconds of the processor."""
+    return time.process_time() - time.thread_time()

@@ -11,7 +11,7 @@ import anyio
 
 from acp_agent.errors import StoreError
 from acp_agent.session.codec import Record
-from acp_agent.session.events import Event, SessionHeader
+from acp_agent.session.events import AssistantChunk, Chunk, Event, SessionHeader
 from acp_agent.stores.sqlite_blobs import drop_unused_blobs
 from acp_agent.stores.sqlite_database import Database
 from acp_agent.stores.sqlite_errors import id_taken
@@ -45,12 +45,22 @@ class SqliteAppender:
         self._closed = False
 
     def append(self, event: Event) -> None:
-        if self._closed:
-            raise StoreError(f"session {self.header.id!r}: it is closed, and takes no more events")
-        if event.seq != self._next:
-            raise StoreError(f"session {self.header.id!r}: event {event.seq} where {self._next} was expected")
+        self._check(event.seq)
         self._next += 1
         self._pending.append(event)
+
+    def append_chunks(self, first: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        self._check(first)
+        self._next += len(chunks)
+        self._pending += [
+            Event(seq, time, AssistantChunk(turn, step, chunk)) for seq, chunk in enumerate(chunks, first)
+        ]
+
+    def _check(self, seq: int) -> None:
+        if self._closed:
+            raise StoreError(f"session {self.header.id!r}: it is closed, and takes no more events")
+        if seq != self._next:
+            raise StoreError(f"session {self.header.id!r}: event {seq} where {self._next} was expected")
 
     def begin_with(self, records: Sequence[Record]) -> None:
         """Have a new log begin with these records, the first ones of another."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import Connection, DataError
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
@@ -16,7 +18,7 @@ from acp_agent.session.seed import check_seed
 from acp_agent.stores.base import StoredLog
 from acp_agent.stores.pace import Pace
 from acp_agent.stores.sqlite_errors import bad_header, damaged
-from acp_agent.stores.sqlite_rows import HEADER_COLUMNS, RECORD_COLUMNS, RowReader, SessionRow, session_row
+from acp_agent.stores.sqlite_rows import HEADER_COLUMNS, RECORD_COLUMNS, RowReader, SessionRow, chunks_of, session_row
 
 PIECE = 1 << 18
 """Bytes of data after which a piece of an export ends."""
@@ -140,26 +142,29 @@ class Settled(Struct):
     time: int
 
 
-_SETTLED = (
-    f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND "
-    # Most of a log are chunks that nobody asks for again. Their data is looked through here, where it holds up
-    # nobody; what may be a finish is fetched, and so is what is no JSON, to be refused.
-    "(type <> 'assistant/chunk' OR instr(data, '\"finish\"') OR instr(data, '\\u') OR NOT json_valid(data)) "
-    "ORDER BY seq"
+SLICE = 256
+"""Events that are looked at together."""
+
+_RANGE = "session_id = ? AND seq >= ? AND seq < ?"
+_OTHERS = f"SELECT {RECORD_COLUMNS} FROM events WHERE {_RANGE} AND type <> 'assistant/chunk' ORDER BY seq"
+_CHUNKS = (
+    # Most of a log are chunks that nobody asks for again: to fetch each by itself would take longer than to check it.
+    "SELECT count(*), group_concat(data, char(10)) FROM "
+    f"(SELECT data FROM events WHERE {_RANGE} AND type = 'assistant/chunk' ORDER BY seq)"
 )
+_THESE = f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND seq IN (SELECT value FROM json_each(?))"
 
 
 def settle(connection: Connection, file: Path, session_id: SessionId) -> Settled:
     """A session for continuation. Raises `SessionNotFound` and `LogDamaged`."""
     header = find(connection, file, session_id).header
-    count = _count(connection, file, session_id)
     reader, pace = RowReader(file, session_id), Pace()
-    events = []
-    for row in connection.execute(_SETTLED, (session_id,)):
-        event = reader.event(reader.any_record(row))
-        body = event.body
-        if not isinstance(body, AssistantChunk) or isinstance(body.chunk, Finish):
-            events.append(Event(event.seq, event.time, body, UNSET, event.surface_op, event.ignorable))
+    count = _expected(connection, file, session_id)
+    events: list[Event] = []
+    for start in range(0, count, SLICE):
+        end = min(start + SLICE, count)
+        found = _settled_at_once(connection, reader, start, end)
+        events += _settled_slowly(connection, file, session_id, start, end) if found is None else found
         pace.breathe()
     length = header.seed_length
     if length is not UNSET:
@@ -170,6 +175,57 @@ def settle(connection: Connection, file: Path, session_id: SessionId) -> Settled
         ((time,),) = connection.execute("SELECT time FROM events WHERE session_id = ? AND seq = ?",
                                         (session_id, count - 1))
     return Settled(header, events, count, time)
+
+
+def _expected(connection: Connection, file: Path, session_id: SessionId) -> int:
+    """How many events there are if none is missing. Raises `LogDamaged` where the first one is."""
+    ((first, last),) = connection.execute(
+        "SELECT (SELECT min(seq) FROM events WHERE session_id = ?1), "
+        "(SELECT max(seq) FROM events WHERE session_id = ?1)", (session_id,)
+    )
+    if last is None:
+        return 0
+    return int(last) + 1 if first == 0 else _count(connection, file, session_id)
+
+
+def _settled_at_once(connection: Connection, reader: RowReader, start: int, end: int) -> list[Event] | None:
+    """The settled events of a part of a log; None where events are missing or chunks unusual. Raises `LogDamaged`."""
+    place = reader.session_id, start, end
+    # Not a comprehension: a traceback would keep its cursor, and with that the snapshot.
+    events = list(map(reader.settled, connection.execute(_OTHERS, place)))
+    try:
+        ((number, data),) = connection.execute(_CHUNKS, place)
+    except DataError:
+        return None  # together they are longer than a text can be
+    if len(events) + number != end - start:
+        return None
+    if not number:
+        return events
+    chunks = chunks_of(data, number)
+    if chunks is None:
+        return None
+    finishes = [at for at, body in enumerate(chunks) if type(body.chunk) is Finish]
+    if finishes:
+        others = {event.seq for event in events}
+        seqs = [seq for seq in range(start, end) if seq not in others]
+        rows = connection.execute(_THESE, (reader.session_id, str([seqs[at] for at in finishes])))
+        events += map(reader.settled, rows)
+        events.sort(key=_seq)
+    return events
+
+
+_seq = attrgetter("seq")
+
+
+def _settled_slowly(connection: Connection, file: Path, session_id: SessionId, start: int, end: int) -> list[Event]:
+    """The same, row by row. Raises `LogDamaged`."""
+    events = list(_events(connection, file, session_id, start, end))
+    if len(events) != end - start:
+        _count(connection, file, session_id)
+    return [
+        msgspec.structs.replace(event, source_event_seqs=UNSET) for event in events
+        if not isinstance(event.body, AssistantChunk) or isinstance(event.body.chunk, Finish)
+    ]
 
 
 def _type_at(connection: Connection, session_id: SessionId, seq: int) -> str | None:

@@ -15,6 +15,7 @@ from acp_agent.errors import LogDamaged
 from acp_agent.ids import SessionId
 from acp_agent.session.codec import Record, decode_header, encode_header, to_event, to_record
 from acp_agent.session.events import BODIES, KNOWN_TYPES, AssistantChunk, Event, SessionHeader, SessionTitle, SurfaceOp
+from acp_agent.session.records import check_utf8, decode_at_once
 from acp_agent.stores.sqlite_errors import bad_header, damaged
 from acp_agent.text import scrub_surrogates
 
@@ -151,6 +152,30 @@ class RowReader(Struct):
         except LogDamaged as error:
             message = error.message.removeprefix(f"{self.file}: ")
             raise damaged(self.file, self.session_id, record.seq, message) from None
+
+    def settled(self, row: Sequence[Any]) -> Event:
+        """The event of a row of `RECORD_COLUMNS` wherever it stands, without its citations. Raises `LogDamaged`."""
+        seq, kind, time, data, seqs, op, ignorable = row
+        decode = _bodies.get(kind)
+        if decode is not None and ignorable is None and (op is None or op == b'"append"'):
+            try:
+                if seqs is not None:
+                    _seqs(seqs)
+                check_utf8(data)
+                return Event(seq, time, decode(data), UNSET, UNSET if op is None else _APPEND)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                pass  # whatever it is, the thorough way tells it
+        event = self.event(self.any_record(row))
+        return Event(seq, time, event.body, UNSET, event.surface_op, event.ignorable)
+
+
+_bodies = {name.encode(): msgspec.json.Decoder(body).decode for name, body in BODIES.items()}
+_chunks = msgspec.json.Decoder(AssistantChunk).decode_lines
+
+
+def chunks_of(data: bytes, count: int) -> list[AssistantChunk] | None:
+    """The chunks in the data of so many rows, a line each; None if one of them is unusual or damaged."""
+    return decode_at_once(_chunks, data, count)
 
 
 def _truth(value: int) -> bool:

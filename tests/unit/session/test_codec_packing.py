@@ -177,3 +177,18 @@ def test_any_header_reads_back_equal(header: SessionHeader) -> None:
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert codec.decode_header(line[:-1], "log") == header
+
+
+@given(st.lists(CHUNKS, max_size=12), st.data())
+def test_a_batch_of_chunks_packs_as_its_events_do(chunks: list[Chunk], data: st.DataObject) -> None:
+    one, batched, at = codec.Packer(), codec.Packer(), 0
+    while at < len(chunks):
+        size, step = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 2))
+        time = data.draw(st.sampled_from([-5, 0, 7, 2**53]))
+        batch = chunks[at:at + size]
+        batched.add_chunks(at, time, 1, step, batch)
+        for seq, chunk in enumerate(batch, at):
+            one.add(Event(seq, time, AssistantChunk(1, step, chunk)))
+        assert batched.take() == one.take()
+        at += size
+    assert batched.take_all() == one.take_all()

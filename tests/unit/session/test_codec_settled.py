@@ -78,6 +78,15 @@ def by_settling(lines: Sequence[bytes]) -> Outcome:
     return Outcome(events, None, reader.count, reader.time)
 
 
+def at_once(lines: Sequence[bytes]) -> Outcome:
+    reader = codec.Reader("log")
+    try:
+        events = reader.settle(b"".join(line + b"\n" for line in lines)) if lines else []
+    except LogDamaged as error:
+        return Outcome([], str(error), reader.count, reader.time)
+    return Outcome(events, None, reader.count, reader.time)
+
+
 def by_records(lines: Sequence[bytes]) -> Outcome:
     reader, events = codec.Reader("log"), list[Event]()
     try:
@@ -95,6 +104,8 @@ def agree(lines: Sequence[bytes]) -> Outcome:
     outcome = by_reading(lines)
     assert by_settling(lines) == outcome
     assert by_records(lines) == outcome
+    together = at_once(lines)
+    assert together == (outcome if outcome.refusal is None else msgspec.structs.replace(outcome, events=[]))
     return outcome
 
 
@@ -281,3 +292,17 @@ def test_a_record_that_is_not_an_event_is_refused(kind: str, data: bytes, part: 
 def test_an_unknown_type_is_an_event_to_whoever_wants_it() -> None:
     record = codec.Record("new/thing", 0, 9, Raw(b"{}"))
     assert codec.to_event(record, file="x", refuse_unknown=False).body.type == "new/thing"
+
+
+# ---------------------------------------------------------------- many lines at once
+
+SECOND = TURN.replace(b'"seq":0', b'"seq":1')
+
+
+@pytest.mark.parametrize("lines", [
+    [TURN + b" " + SECOND, b""], [TURN + SECOND, b""], [b"", TURN + SECOND], [TURN[:20], TURN[20:] + SECOND],
+    [TURN[:-1], b"}", SECOND], [TURN, SECOND + b" ", b" "], [TURN + b"\r", SECOND + b"\r"], [TURN, b"", SECOND],
+    [TURN.replace(b"{\"turn\":1}", b'{"turn":1,"x":"}'), b'{"}}', SECOND + SECOND],
+])
+def test_as_many_values_as_lines_are_not_one_on_each(lines: list[bytes]) -> None:
+    agree(lines)

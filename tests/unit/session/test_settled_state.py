@@ -11,7 +11,7 @@ import pytest
 from msgspec import UNSET
 
 from acp_agent.session import codec
-from acp_agent.session.events import AssistantChunk, EndSeed, Event, Finish, SessionConfig, SessionHeader
+from acp_agent.session.events import AssistantChunk, Chunk, EndSeed, Event, Finish, SessionConfig, SessionHeader
 from acp_agent.session.log import SessionLog
 from acp_agent.session.state import SessionState
 from tests.support.fakes import FixedClock, ScriptedProvider, asks, call, says
@@ -74,6 +74,10 @@ class Rows:
 
     def append(self, event: Event) -> None:
         self.events.append(event)
+
+    def append_chunks(self, first: int, time: int, turn: int, step: int, chunks: Sequence[Chunk]) -> None:
+        for seq, chunk in enumerate(chunks, first):
+            self.append(Event(seq, time, AssistantChunk(turn, step, chunk)))
 
     async def write(self) -> None: ...
 
