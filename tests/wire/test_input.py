@@ -118,8 +118,8 @@ def test_an_id_comes_back_with_the_same_value_and_the_same_type(agent: Workbench
 def test_an_unknown_or_unadvertised_method_is_not_found(agent: Workbench) -> None:
     running = agent()
     running.initialize()
-    for method in ("foo/bar", "_x/y", "", "initialize ", "session/load", "session/list", "session/fork",
-                   "session/set_config_option", "logout", "session/update", "session/request_permission"):
+    for method in ("foo/bar", "_x/y", "", "initialize ", "session/set_title", "session/archive",
+                   "logout", "session/update", "session/request_permission"):
         assert running.call(method, {})["error"]["code"] == METHOD_NOT_FOUND, method
 
 
@@ -249,7 +249,7 @@ def test_whatever_version_is_asked_for_the_answer_is_version_1(agent: Workbench)
         assert result["protocolVersion"] == 1
         assert result["agentInfo"]["name"]
         assert result["agentInfo"]["version"]
-        assert result["agentCapabilities"]["loadSession"] is False
+        assert result["agentCapabilities"]["loadSession"] is True
 
 
 def test_a_version_that_is_none_is_refused_and_a_correct_one_still_works(agent: Workbench) -> None:
