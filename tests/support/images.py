@@ -1,0 +1,68 @@
+"""Small real images, made with an ordinary image library: one of each kind and of each of its usual forms."""
+
+from __future__ import annotations
+
+import base64
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAUAAAADCAYAAABbNsX4AAAALUlEQVR4nGNkYGBgUM1nVkXGLNGCtdGqgsyqyJhhm9Kvbbcn/r0N0+F1j80LAF"
+    "o9DbLfm/dlAAAAAElFTkSuQmCC"
+)
+JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////m8H///"
+    "/6/+b9//j/2wBDASstLTw1PHZBQXb4pYyl+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj4+Pj/wAARCAAE"
+    "AAkDASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEGE1FhBy"
+    "JxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJipKT"
+    "lJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/8QAHwEAAwEBAQEBAQEBAQAAAA"
+    "AAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdhcRMiMoEIFEKRobHBCSMzUvAVYnLRChYkNOEl8RcYGRom"
+    "JygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hpanN0dXZ3eHl6goOEhYaHiImKkpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6wsPExc"
+    "bHyMnK0tPU1dbX2Nna4uPk5ebn6Onq8vP09fb3+Pn6/9oADAMBAAIRAxEAPwBkah7d89FHAA/2TUmF/uL+VFFZz0kwZ//Z"
+)
+JPEG_PROGRESSIVE = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////m8H///"
+    "/6/+b9//j/wgALCAAEAAkBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAv/aAAgBAQAAAAEj/8QAFxAAAwEAAAAAAAAAAAAAAAAAAAIRMv/aAAgB"
+    "AQABBQJc0//EABYQAQEBAAAAAAAAAAAAAAAAAAABMv/aAAgBAQAGPwKsx//EABgQAAMBAQAAAAAAAAAAAAAAAAABESEx/9oACAEBAAE/IdM5li"
+    "JH/9oACAEBAAAAEP8A/8QAGxABAAICAwAAAAAAAAAAAAAAAQARITGR0fH/2gAIAQEAAT8QpWAHpGDmp4D3P//Z"
+)
+GIF = base64.b64decode(
+    "R0lGODdhBgACAIAAAAAAAAAAACwAAAAABgACAAAIEAABCBhQ4EACAgYQKFgQICAAOw=="
+)
+GIF_MOVING = base64.b64decode(
+    "R0lGODdhBgACAIAAAAAAAAAAACwAAAAABgACAAAIEAABCBhQ4EACAgYQKFgQICAAIfkEAQAAAAAsAAAAAAYAAgAACBAAAyxQgMAAgQQHCgwQAC"
+    "AgADs="
+)
+WEBP = base64.b64decode(
+    "UklGRlQAAABXRUJQVlA4IEgAAAAQAgCdASoHAAUABUB8JbACdH8AGZMJiJggAP48grrgWlzh6116z8DUMvv5jvmXE5mij/nIB2+zuvItQljreP"
+    "CZQMFD24lAAAA="
+)
+WEBP_LOSSLESS = base64.b64decode(
+    "UklGRjIAAABXRUJQVlA4TCYAAAAvBgABALmM6H/sKlD/6H8YFLVtA2Eo0vL/n2MwvWRrBGMCnkh8Ag=="
+)
+WEBP_ALPHA = base64.b64decode(
+    "UklGRogAAABXRUJQVlA4WAoAAAAQAAAABgAABAAAQUxQSBoAAAABuYzof0AhG0nQyizV+pt8dwYREzABSFZeAFZQOCBIAAAA0AEAnQEqBwAFAA"
+    "VAfCWwAnQBH4bl9dAA+4d7C+0Yz6K9w9Fl3ZZ5bwSPyan64qAITfRSL/GXeW7ceEUJ8UuTUoV1a+4aQAAA"
+)
+WEBP_MOVING = base64.b64decode(
+    "UklGRh4BAABXRUJQVlA4WAoAAAACAAAABgAABAAAQU5JTQYAAAAAAAAAAABBTk1GegAAAAAAAAAAAAYAAAQAAAAAAAJWUDggYgAAAFABAJ0BKg"
+    "cABQAFQHwlsAAFjAAA/f/2HeU2vF9cpNft7RL0Pg3mt0u4HSqd2WHazEuB/T/Rv8ZpJ1/9G/xmzRH/Rv8Zs9z8pQ+bPkCP/Uu+u8kRRlifF3u3"
+    "F5+zi9rAwAAAQU5NRnAAAAAAAAAAAAAGAAAEAAAAAAAAVlA4IFgAAABUAQCdASoHAAUAAAB8JZAABHQAAP7uV//8Uo/TNtSn/68m/ICH2wQC/y"
+    "0KPdYqzt8ubj/hYt+zJ/qF/wsW/Zk/1C/4WLfsyf6gia7tgg6IAADQQBX8gAAA"
+)
+
+KINDS: dict[str, tuple[bytes, str, int, int]] = {
+    "png": (PNG, "image/png", 5, 3),
+    "jpeg": (JPEG, "image/jpeg", 9, 4),
+    "jpeg, progressive": (JPEG_PROGRESSIVE, "image/jpeg", 9, 4),
+    "gif": (GIF, "image/gif", 6, 2),
+    "gif, moving": (GIF_MOVING, "image/gif", 6, 2),
+    "webp": (WEBP, "image/webp", 7, 5),
+    "webp, lossless": (WEBP_LOSSLESS, "image/webp", 7, 5),
+    "webp, with transparency": (WEBP_ALPHA, "image/webp", 7, 5),
+    "webp, moving": (WEBP_MOVING, "image/webp", 7, 5),
+}
+"""Each image with its media type, width and height."""
+
+
+def encoded(data: bytes) -> str:
+    """An image as the protocol carries it."""
+    return base64.b64encode(data).decode()
