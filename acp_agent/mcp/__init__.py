@@ -1,0 +1,1 @@
+"""MCP servers of a session: started for it alone, their tools beside its own."""
