@@ -5,12 +5,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from acp_agent.ids import CallId, SessionId
+from acp_agent.ids import BlobId, CallId, SessionId
 from acp_agent.session.events import ApprovalGrant, ImageBlock, TextBlock, Todo, ToolError, ToolResult
+
+if TYPE_CHECKING:
+    from acp_agent.tools.editor import Editor
+    from acp_agent.tools.questions import Elicit
+    from acp_agent.tools.terminals import Terminals
 
 Kind = enum.StrEnum("Kind", ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"])
 """A tool call's kind on the wire (ACP `ToolKind`)."""
@@ -142,6 +147,16 @@ class ToolContext(Struct, frozen=True):
     set_todos: Callable[[tuple[Todo, ...]], None]
     delegate: Any = None
     """The session's delegation service (`subagents`); None where delegation is not offered."""
+    editor: Editor | None = None
+    """The client's file services; None where it offers none."""
+    terminals: Terminals | None = None
+    """The client's terminals; None where it offers none."""
+    elicit: Elicit | None = None
+    """Asks the client's user about this call; None where it offers no way to."""
+    trace: Mapping[str, str] = {}
+    """The trace that the call is a part of (W3C names), for whoever works for it."""
+    show_terminal: Callable[[str], None] = lambda _id: None
+    """Shows the client one of its terminals, by id, as the running call's output."""
 
 
 class Tool(Protocol):
@@ -167,7 +182,7 @@ class Tool(Protocol):
         """How the call is shown before it runs. Pure: looks at no file."""
         ...
 
-    def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
+    async def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
         """What the call would change, for a permission question. Looks at files, changes nothing."""
         ...
 
@@ -189,6 +204,10 @@ class Effects(Protocol):
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Told of every live result, so that environment drift can be reported."""
+        ...
+
+    def image(self, session: SessionId, blob: BlobId) -> bytes | None:
+        """An image that a recorded result of this session refers to; None where the recording lacks it."""
         ...
 
 

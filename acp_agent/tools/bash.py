@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from acp_agent.tools.base import (
 )
 from acp_agent.tools.paths import shown_path
 from acp_agent.tools.views import fenced, is_error, result_text, safe_name, shorten
+
+if TYPE_CHECKING:
+    from acp_agent.tools.terminals import Terminals
 
 TIMEOUT_MS = 120_000
 """How long a command may run unless it asks for more or less."""
@@ -98,7 +101,7 @@ class Bash:
     def announce(self, args: BashArguments, cwd: Path) -> CallView:  # noqa: ARG002 - contract
         return CallView(shorten(args.command), Kind.execute)
 
-    def preview(self, args: BashArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
+    async def preview(self, args: BashArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
         return ()
 
     def present(self, args: BashArguments, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002 - contract
@@ -113,6 +116,8 @@ class Bash:
                 "BashError", "BACKGROUND_UNAVAILABLE",
             )
         directory = _directory(args, context)
+        if context.terminals is not None:
+            return await _run_in_terminal(context.terminals, args, context, directory)
         from acp_agent.tools.output import Output, Ticker
         from acp_agent.tools.processes import Exit, run_process
 
@@ -133,14 +138,39 @@ class Bash:
         finally:
             ticker.close()
             output.close()
-        markers = [f"[timed out after {args.timeout_ms}ms]"] if end.timed_out else []
-        if end.signal is not None:
-            markers.append(f"[killed by signal: {end.signal}]")
-        elif end.code:
-            markers.append(f"[exit code: {end.code}]")
+        markers = _markers(args, end.code, end.signal, timed_out=end.timed_out)
         if (missing := output.marker()) is not None:
             markers.append(missing)
         return Outcome.text(_with_markers(output.body(), markers))
+
+
+async def _run_in_terminal(terminals: Terminals, args: BashArguments, context: ToolContext, directory: str) -> Outcome:
+    """The client runs the command in its own environment. It keeps the end of a long output, and only that."""
+    from acp_agent.tools.output import LIMIT
+    from acp_agent.tools.terminals import TerminalError, run_in_terminal
+
+    try:
+        run = await run_in_terminal(
+            terminals, (_shell(), "-c", args.command), cwd=directory, env=ENVIRONMENT,
+            timeout=args.timeout_ms / 1000, limit=LIMIT, opened=context.show_terminal,
+        )
+    except TerminalError as error:
+        raise ToolFailure(f"the command could not be run in the client's terminal: {error.message}", "BashError",
+                          "TERMINAL_FAILED") from None
+    markers = _markers(args, run.exit.code, run.exit.signal, timed_out=run.timed_out)
+    if run.output.truncated:
+        markers.append(f"[output truncated: the last {LIMIT} bytes are shown]")
+    return Outcome.text(_with_markers(run.output.text or "(no output)", markers))
+
+
+def _markers(args: BashArguments, code: int | None, signal: str | None, *, timed_out: bool) -> list[str]:
+    """The lines that say how a command ended, where that was not well (format reference 7.4)."""
+    markers = [f"[timed out after {args.timeout_ms}ms]"] if timed_out else []
+    if signal is not None:
+        markers.append(f"[killed by signal: {signal}]")
+    elif code:
+        markers.append(f"[exit code: {code}]")
+    return markers
 
 
 def _with_markers(body: str, markers: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from acp_agent.tools.base import (
     ToolFailure,
 )
 from acp_agent.tools.diffs import BOUND, hunks
+from acp_agent.tools.editor import Editor, editor_for, read_through, write_through
 from acp_agent.tools.observed import require_seen, require_unchanged, version_of_content
 from acp_agent.tools.offload import INLINE, run_sized
 from acp_agent.tools.paths import Target, check_regular, open_regular, reporting, resolve, shown_path
@@ -86,9 +88,9 @@ class Edit:
         change = Diff(shown, args.new_string, args.old_string)
         return CallView(f"Edit {args.file_path}", Kind.edit, (Location(shown),), (change,))
 
-    def preview(self, args: EditArguments, context: ToolContext) -> tuple[Diff, ...]:
+    async def preview(self, args: EditArguments, context: ToolContext) -> tuple[Diff, ...]:
         try:
-            return _preview(args, context)
+            return await _preview(args, context)
         except (ToolFailure, OSError):
             return ()
 
@@ -101,26 +103,53 @@ class Edit:
 
     async def run(self, args: EditArguments, context: ToolContext) -> Outcome:
         target = resolve(args.file_path, context, self.name)
+        editor = editor_for(target, context)
         with reporting(target, self.name):
+            if editor is not None:
+                return await _edit_through(editor, target, args, context.seen)
             size = check_regular(target, self.name).st_size
-            refusal = f'edit requires reading "{target.shown}" first — read the file, then retry'
-            seen = require_seen(target, context.seen, refusal)
-            if size > MAX_BYTES:
-                raise ToolFailure(
-                    f'cannot edit "{target.shown}": it is longer than {MAX_BYTES // 1024 // 1024} MiB',
-                    "FsError", "FS_TOO_LARGE",
-                )
+            seen = _require_seen(target, context.seen)
+            _check_size(target, size)
             return await run_sized(size, _edit, target, args, seen)
+
+
+def _require_seen(target: Target, seen: Mapping[str, str | None]) -> str:
+    refusal = f'edit requires reading "{target.shown}" first — read the file, then retry'
+    return require_seen(target, seen, refusal)
+
+
+def _check_size(target: Target, size: int) -> None:
+    if size > MAX_BYTES:
+        raise ToolFailure(
+            f'cannot edit "{target.shown}": it is longer than {MAX_BYTES // 1024 // 1024} MiB',
+            "FsError", "FS_TOO_LARGE",
+        )
+
+
+async def _edit_through(
+    editor: Editor, target: Target, args: EditArguments, seen: Mapping[str, str | None]
+) -> Outcome:
+    held = await read_through(editor, target, "edit")
+    require_unchanged(target, _require_seen(target, seen), held.version)
+    _check_size(target, len(held.data))
+    after = _after(target, args, held.data)
+    return _outcome(target, args, held.data, after, await write_through(editor, target, "edit", after, held))
 
 
 def _edit(target: Target, args: EditArguments, seen: str) -> Outcome:
     with open_regular(target, "edit") as file:
         before, state = _read_all(file), os.fstat(file)
     require_unchanged(target, seen, version_of_content(before, state))
-    old_text = before.decode("utf-8", "surrogateescape")
-    replaced = _replaced(target, args, old_text)
-    after = replaced.text.encode("utf-8", "surrogateescape")
-    version = version_of_content(after, replace_file(target, after, state))
+    after = _after(target, args, before)
+    return _outcome(target, args, before, after, version_of_content(after, replace_file(target, after, state)))
+
+
+def _after(target: Target, args: EditArguments, before: bytes) -> bytes:
+    """The file's new content."""
+    return _replaced(target, args, before.decode("utf-8", "surrogateescape")).text.encode("utf-8", "surrogateescape")
+
+
+def _outcome(target: Target, args: EditArguments, before: bytes, after: bytes, version: str) -> Outcome:
     done = (
         f"The file {target.shown} has been updated. All occurrences were successfully replaced."
         if args.replace_all
@@ -156,14 +185,26 @@ def _readable(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _preview(args: EditArguments, context: ToolContext) -> tuple[Diff, ...]:
+async def _preview(args: EditArguments, context: ToolContext) -> tuple[Diff, ...]:
     target = resolve(args.file_path, context, "edit")
-    if check_regular(target, "edit").st_size > BOUND:
+    data = await _held(target, context)
+    if data is None:
         return (Diff(target.shown, args.new_string, args.old_string),)
-    with open_regular(target, "edit") as file:
-        before = _read_all(file).decode("utf-8", "replace")
+    before = _readable(data)
     after = _replaced(target, args, before).text
     return tuple(Diff(target.shown, hunk.new_text, hunk.old_text) for hunk in hunks(args.file_path, before, after))
+
+
+async def _held(target: Target, context: ToolContext) -> bytes | None:
+    """The file's content; None when it is too long to be looked at."""
+    editor = editor_for(target, context)
+    if editor is not None:
+        data = (await read_through(editor, target, "edit")).data
+        return data if len(data) <= BOUND else None
+    if check_regular(target, "edit").st_size > BOUND:
+        return None
+    with open_regular(target, "edit") as file:
+        return _read_all(file)
 
 
 _DECODER = JsonDecoder(EditArguments)

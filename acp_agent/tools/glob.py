@@ -70,7 +70,7 @@ class Glob:
         where = () if args.path is None else (Location(shown_path(args.path, cwd)),)
         return CallView(f"Find files {args.pattern}", Kind.search, where)
 
-    def preview(self, args: GlobArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
+    async def preview(self, args: GlobArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
         return ()
 
     def present(self, args: GlobArguments, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002 - contract

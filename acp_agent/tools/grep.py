@@ -73,7 +73,7 @@ class Grep:
         where = () if args.path is None else (Location(shown_path(args.path, cwd)),)
         return CallView(f"Search for {args.pattern}", Kind.search, where)
 
-    def preview(self, args: GrepArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
+    async def preview(self, args: GrepArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
         return ()
 
     def present(self, args: GrepArguments, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002 - contract

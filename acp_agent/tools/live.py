@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from acp_agent.ids import BlobId, SessionId
 from acp_agent.tools.base import CallKey, Outcome, RecordedCall
 
 
@@ -13,3 +14,7 @@ class LiveEffects:
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Nothing to compare with."""
+
+    def image(self, session: SessionId, blob: BlobId) -> bytes | None:  # noqa: ARG002  # contract
+        """Whoever made an image stored it."""
+        return None

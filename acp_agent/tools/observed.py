@@ -21,22 +21,28 @@ _CHUNK = 1024 * 1024
 class Versioner:
     """Works out a file's version from its bytes as they go by."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = DIGEST_LIMIT) -> None:
+        """Up to `limit` bytes the version is a digest; None: always."""
         from hashlib import blake2b
 
         self._digest = blake2b(digest_size=16)
         self._size = 0
+        self._limit = limit
 
     def update(self, data: bytes) -> None:
         """The file's next bytes."""
         self._size += len(data)
-        if self._size <= DIGEST_LIMIT:
+        if self._limit is None or self._size <= self._limit:
             self._digest.update(data)
+
+    def digest(self) -> str:
+        """The version as a digest of all bytes."""
+        return f"blake2b:{self._digest.hexdigest()}"
 
     def version(self, state: os.stat_result) -> str:
         """The version; `state` is the file's after its last byte was read or written."""
-        if self._size <= DIGEST_LIMIT:
-            return f"blake2b:{self._digest.hexdigest()}"
+        if self._limit is None or self._size <= self._limit:
+            return self.digest()
         return _stat_version(state)
 
 

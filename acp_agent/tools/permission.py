@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from acp_agent.mcp.names import is_mcp_name, mcp_parts
 from acp_agent.tools.base import Access, Tool
 from acp_agent.tools.bash import BashArguments
 
@@ -69,7 +70,7 @@ def judge(mode: Mode, tool: Tool, args: Any, grants: Mapping[str, bool]) -> Verd
     """
     if tool.access in _ALLOWED[mode]:
         return Allow()
-    does = _DOES[tool.access]
+    does = "is run by an MCP server" if is_mcp_name(tool.name) else _DOES[tool.access]
     if mode is Mode.READ_ONLY:
         return Deny(f'the permission mode is {mode.value}, and tool "{tool.name}" {does}')
     key, covers = _scope(tool, args)
@@ -88,6 +89,9 @@ def _scope(tool: Tool, args: Any) -> tuple[str, str]:
     """What an answer "always" is remembered under, and what it covers."""
     if tool.access is Access.EDIT:
         return "edit", "all file edits in this session"
+    if is_mcp_name(tool.name):
+        server, own = mcp_parts(tool.name)
+        return f"mcp:{server}__{own}", f"the tool {own} of the MCP server {server} in this session"
     if isinstance(args, BashArguments):
         place = "" if args.workdir is None else f" in {args.workdir}"
         return _key(tool.name, [args.command, args.workdir]), f"this exact command: {args.command}{place}"

@@ -23,6 +23,7 @@ from acp_agent.tools.base import (
     ToolContext,
     ToolFailure,
 )
+from acp_agent.tools.editor import Editor, editor_for, read_through
 from acp_agent.tools.observed import Versioner
 from acp_agent.tools.offload import INLINE
 from acp_agent.tools.paths import Target, check_regular, open_regular, reporting, resolve, shown_path
@@ -90,7 +91,7 @@ class Read:
         part = "" if args.offset == 1 else f" from line {args.offset}"
         return CallView(f"Read {args.file_path}{part}", Kind.read, (location,))
 
-    def preview(self, args: ReadRequest, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
+    async def preview(self, args: ReadRequest, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
         return ()
 
     def present(self, args: ReadRequest, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002 - contract
@@ -99,6 +100,9 @@ class Read:
 
     async def run(self, args: ReadRequest, context: ToolContext) -> Outcome:
         target = resolve(args.file_path, context, self.name, context.spill)
+        editor = editor_for(target, context)
+        if editor is not None and editor.reads:
+            return await _read_through(editor, target, args)
         with reporting(target, self.name):
             size = check_regular(target, self.name).st_size
         stop = Stop()
@@ -112,25 +116,42 @@ class Read:
             stop.asked = True
 
 
+async def _read_through(editor: Editor, target: Target, args: ReadRequest) -> Outcome:
+    """The page asked for of what the editor holds. All of it is fetched: a version is one of the whole file."""
+    with reporting(target, "read"):
+        held = await read_through(editor, target, "read")
+    window = Window(args.offset, args.limit)
+    _feed(window, held.data, target)
+    return _outcome(target, _page(window, args, target), held.version)
+
+
 def _read(target: Target, args: ReadRequest, stop: Stop) -> tuple[Page, str]:
     """The page asked for and the version of the very bytes it was cut from."""
     window, versioner = Window(args.offset, args.limit), Versioner()
     with reporting(target, "read"), open_regular(target, "read") as file:
         while not stop.asked and (data := os.read(file, _CHUNK)):
             versioner.update(data)
-            try:
-                window.feed(data)
-            except BinaryFile:
-                refusal = f'cannot read "{target.shown}": it is a binary file'
-                raise ToolFailure(refusal, "FsError", "FS_BINARY") from None
+            _feed(window, data, target)
         version = versioner.version(os.fstat(file))
+    return _page(window, args, target), version
+
+
+def _feed(window: Window, data: bytes, target: Target) -> None:
+    try:
+        window.feed(data)
+    except BinaryFile:
+        raise ToolFailure(f'cannot read "{target.shown}": it is a binary file', "FsError", "FS_BINARY") from None
+
+
+def _page(window: Window, args: ReadRequest, target: Target) -> Page:
+    """The window once all bytes went by."""
     window.finish()
     if args.offset > max(window.total, 1):
         raise ToolFailure(
             f'cannot read "{target.shown}" from line {args.offset}: it has {window.total} lines',
             "FsError", "FS_OFFSET_PAST_END",
         )
-    return Page(args.offset, tuple(window.lines), window.total, window.capped), version
+    return Page(args.offset, tuple(window.lines), window.total, window.capped)
 
 
 def _outcome(target: Target, page: Page, version: str) -> Outcome:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from acp_agent.mcp.names import is_mcp_name
+from acp_agent.mcp.shown import AbsentTool
 from acp_agent.session.events import ToolError, ToolSchema
 from acp_agent.tools.base import Outcome, Tool
 
@@ -27,12 +29,26 @@ class Registry:
         )
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name, or None (then the call's outcome is `unknown_tool`)."""
-        return self._tools.get(name)
+        """The tool of that name, or None (then the call's outcome is `unknown_tool`).
+
+        A name that is one of an MCP server's always has a tool, so that the call can be shown; see `AbsentTool`.
+        """
+        found = self._tools.get(name)
+        return AbsentTool(name) if found is None and is_mcp_name(name) else found
 
     def schemas(self) -> tuple[ToolSchema, ...]:
         """The tools as the model is told of them, sorted by name (format reference 7.3)."""
         return self._schemas
+
+    def offering(self, extra: Iterable[Tool], *, without: frozenset[str], instead: Iterable[Tool] = ()) -> Registry:
+        """These tools and `extra` ones, of which the model is told of all but `without`.
+
+        Those `instead` take the place of tools of the same name, where there are any.
+        """
+        tools = self._tools | {tool.name: tool for tool in instead if tool.name in self._tools}
+        made = Registry((*tools.values(), *extra))
+        made._schemas = tuple(schema for schema in made._schemas if schema.name not in without)
+        return made
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -43,6 +59,7 @@ class Registry:
 
 def default_tools() -> tuple[Tool, ...]:
     """All tools a session offers."""
+    from acp_agent.tools.ask_user import AskUser
     from acp_agent.tools.bash import Bash
     from acp_agent.tools.edit import Edit
     from acp_agent.tools.glob import Glob
@@ -52,7 +69,7 @@ def default_tools() -> tuple[Tool, ...]:
     from acp_agent.tools.todo_write import TodoWrite
     from acp_agent.tools.write import Write
 
-    return (Bash(), Edit(), Glob(), Grep(), Read(), Subagent(), SubagentFork(), TodoWrite(), Write())
+    return (AskUser(), Bash(), Edit(), Glob(), Grep(), Read(), Subagent(), SubagentFork(), TodoWrite(), Write())
 
 
 def unknown_tool(name: str) -> Outcome:

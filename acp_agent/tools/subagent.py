@@ -59,7 +59,7 @@ class _DelegatingTool:
     def announce(self, args: SpawnArguments | ForkArguments, cwd: Path) -> CallView:  # noqa: ARG002  # contract
         return CallView(args.description or self.name, Kind.think)
 
-    def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002  # contract
+    async def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002  # contract
         return ()
 
     def present(self, args: Any, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002  # contract

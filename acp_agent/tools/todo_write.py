@@ -61,7 +61,7 @@ class TodoWrite:
     def announce(self, args: TodoArguments, cwd: Path) -> CallView:  # noqa: ARG002 - contract
         return CallView("Update the plan", Kind.think)
 
-    def preview(self, args: TodoArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
+    async def preview(self, args: TodoArguments, context: ToolContext) -> tuple[Diff, ...]:  # noqa: ARG002 - contract
         return ()
 
     def present(self, args: TodoArguments, result: ToolResult, cwd: Path) -> ResultView:  # noqa: ARG002 - contract

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from acp_agent.session.events import ToolResult
 from acp_agent.tools.arguments import ESCALATION, JsonDecoder, decode_arguments, invalid
@@ -24,6 +24,7 @@ from acp_agent.tools.base import (
     ToolFailure,
 )
 from acp_agent.tools.diffs import BOUND, hunks
+from acp_agent.tools.editor import Editor, editor_for, read_through, write_through
 from acp_agent.tools.observed import (
     DIGEST_LIMIT,
     require_seen,
@@ -80,9 +81,9 @@ class Write:
     def announce(self, args: WriteArguments, cwd: Path) -> CallView:
         return CallView(f"Write {args.file_path}", Kind.edit, (Location(shown_path(args.file_path, cwd)),))
 
-    def preview(self, args: WriteArguments, context: ToolContext) -> tuple[Diff, ...]:
+    async def preview(self, args: WriteArguments, context: ToolContext) -> tuple[Diff, ...]:
         try:
-            return _preview(args, context)
+            return await _preview(args, context)
         except (ToolFailure, OSError):
             return ()
 
@@ -98,13 +99,39 @@ class Write:
 
     async def run(self, args: WriteArguments, context: ToolContext) -> Outcome:
         target = resolve(args.file_path, context, self.name)
+        editor = editor_for(target, context)
         with reporting(target, self.name):
+            if editor is not None:
+                return await _write_through(editor, target, args, context)
             try:
                 old = check_regular(target, self.name)
             except FileNotFoundError:
                 return _create(target, args, context)
             seen = require_seen(target, context.seen, _unread(target))
             return await run_sized(old.st_size, _overwrite, target, old, args, seen)
+
+
+async def _write_through(editor: Editor, target: Target, args: WriteArguments, context: ToolContext) -> Outcome:
+    try:
+        held = await read_through(editor, target, "write")
+    except ToolFailure as failure:
+        if failure.error is UNSET or failure.error.code != "FS_NOT_FOUND":
+            raise
+        if context.seen.get(target.real) is not None:
+            raise stale(target) from None
+        version = await write_through(editor, target, "write", args.content.encode(), None)
+        return _outcome(target, _CREATED, version, ())
+    require_unchanged(target, require_seen(target, context.seen, _unread(target)), held.version)
+    before = _readable(held.data)
+    data = (args.content if before is None else like(args.content, before)).encode()
+    version = await write_through(editor, target, "write", data, held)
+    changed = () if before is None else hunks(args.file_path, before, data.decode())
+    return _outcome(target, "Updated file", version, changed)
+
+
+def _readable(data: bytes) -> str | None:
+    """Content as text; None when it is too long to be looked at."""
+    return data.decode("utf-8", "replace") if len(data) <= DIGEST_LIMIT else None
 
 
 def _create(target: Target, args: WriteArguments, context: ToolContext) -> Outcome:
@@ -145,18 +172,33 @@ def _outcome(target: Target, done: str, version: str, changed: tuple[Hunk, ...])
     return Outcome(Outcome.text(text).content, meta=meta_of(changed), observed=observed)
 
 
-def _preview(args: WriteArguments, context: ToolContext) -> tuple[Diff, ...]:
+async def _preview(args: WriteArguments, context: ToolContext) -> tuple[Diff, ...]:
     target = resolve(args.file_path, context, "write")
     try:
-        old = check_regular(target, "write")
+        before = await _before(target, context)
     except FileNotFoundError:
         return (Diff(target.shown, args.content),)
-    if old.st_size > BOUND:
+    if before is None:
         return ()
-    with open_regular(target, "write") as file:
-        before = _text(file) or ""
     changed = hunks(args.file_path, before, like(args.content, before))
     return tuple(Diff(target.shown, hunk.new_text, hunk.old_text) for hunk in changed)
+
+
+async def _before(target: Target, context: ToolContext) -> str | None:
+    """The file's text; None when it is too long to be looked at. Raises FileNotFoundError."""
+    editor = editor_for(target, context)
+    if editor is not None:
+        try:
+            data = (await read_through(editor, target, "write")).data
+        except ToolFailure as failure:
+            if failure.error is not UNSET and failure.error.code == "FS_NOT_FOUND":
+                raise FileNotFoundError from None
+            raise
+        return _readable(data) if len(data) <= BOUND else None
+    if check_regular(target, "write").st_size > BOUND:
+        return None
+    with open_regular(target, "write") as file:
+        return _text(file) or ""
 
 
 _DECODER = JsonDecoder(WriteArguments)

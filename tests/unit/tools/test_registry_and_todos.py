@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from acp_agent.mcp.shown import AbsentTool
 from acp_agent.session.events import Todo
+from acp_agent.tools.ask_user import AskUser
 from acp_agent.tools.base import Access, Effect, Tool, ToolFailure
 from acp_agent.tools.read import Read
 from acp_agent.tools.registry import Registry, default_tools, unknown_tool
@@ -30,8 +33,8 @@ PARAMETERS = {
 
 
 def plain_tools() -> list[Tool]:
-    """All but the delegation tools, which have tests of their own."""
-    return [tool for tool in default_tools() if not tool.name.startswith("subagent")]
+    """All but the delegation tools and the one that asks, which have tests of their own."""
+    return [tool for tool in default_tools() if not tool.name.startswith(("subagent", "ask_"))]
 
 
 def test_schemas_are_sorted_and_have_the_recorded_parameters() -> None:
@@ -64,6 +67,29 @@ def test_tools_are_found_by_name() -> None:
     assert isinstance(tool, Read)
     assert registry.get("reed") is None
     assert len(registry) == len(list(registry)) == 7
+
+
+def test_a_servers_tool_can_be_shown_though_it_is_not_here() -> None:
+    tool = Registry(plain_tools()).get("mcp__demo__add")
+    assert isinstance(tool, AbsentTool)
+    assert tool.announce(tool.decode('{"a": 1}'), Path("/w")).title == "demo: add"
+
+
+def test_more_tools_can_be_offered_and_some_kept_back() -> None:
+    base = Registry(plain_tools())
+    made = base.offering([AbsentTool("mcp__demo__add")], without=frozenset({"bash"}))
+    names = {schema.name for schema in made.schemas()}
+    assert names == {tool.name for tool in plain_tools()} - {"bash"} | {"mcp__demo__add"}
+    assert made.get("bash") is not None, "a call of it can still be shown"
+    assert "mcp__demo__add" not in {schema.name for schema in base.schemas()}
+
+
+def test_a_tool_can_be_told_of_in_another_shape_where_it_is_offered_at_all() -> None:
+    shorter = AskUser(frozenset({"link"}))
+    made = Registry([AskUser(), Read()]).offering((), without=frozenset(), instead=[shorter])
+    assert made.get("ask_user") is shorter
+    assert len(made) == 2
+    assert Registry([Read()]).offering((), without=frozenset(), instead=[shorter]).get("ask_user") is None
 
 
 def test_an_unknown_tool_has_its_text_and_code() -> None:

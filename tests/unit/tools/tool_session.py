@@ -11,6 +11,7 @@ from typing import Any
 from acp_agent.ids import CallId, MessageId, SessionId
 from acp_agent.session.events import Source, TextBlock, Todo, ToolContent, ToolError, ToolResult, ToolResultBlock
 from acp_agent.tools.base import Diff, Outcome, ResultView, Tool, ToolContext, ToolFailure
+from acp_agent.tools.editor import Editor
 
 
 class ToolSession:
@@ -25,12 +26,13 @@ class ToolSession:
         self.progress: list[str] = []
         self.on_progress: Callable[[str], None] = self.progress.append
         self.todos: tuple[Todo, ...] | None = None
+        self.editor: Editor | None = None
 
     def context(self) -> ToolContext:
         return ToolContext(
             session_id=SessionId("s"), call_id=CallId("call_1"), turn=1, step=1, cwd=self.cwd, roots=self.roots,
             confined=self.confined, seen=self.seen, progress=lambda text: self.on_progress(text), spill=self.spill,
-            set_todos=self._set_todos,
+            set_todos=self._set_todos, editor=self.editor,
         )
 
     async def call(self, tool: Tool, **arguments: Any) -> Outcome:
@@ -47,7 +49,7 @@ class ToolSession:
         return asyncio.run(self.call(tool, **arguments))
 
     def preview(self, tool: Tool, **arguments: Any) -> tuple[Diff, ...]:
-        return tool.preview(tool.decode(json.dumps(arguments)), self.context())
+        return asyncio.run(tool.preview(tool.decode(json.dumps(arguments)), self.context()))
 
     def shown(self, tool: Tool, outcome: Outcome, **arguments: Any) -> ResultView:
         return tool.present(tool.decode(json.dumps(arguments)), logged(outcome), self.cwd)
