@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -23,13 +24,15 @@ from acp_agent.rpc.reader import Reader
 from acp_agent.rpc.signals import stop_on_signals
 from acp_agent.rpc.stdio import Stdio, claim_stdio
 from acp_agent.rpc.writer import Writer
-from acp_agent.settings import SCRIPTED, Settings
+from acp_agent.settings import LIVE, SCRIPTED, Settings, credentials_file
 from acp_agent.settings import JsonlStore as JsonlChoice
 
 if TYPE_CHECKING:
+    from acp_agent.acp.auth import Authentication
     from acp_agent.ids import IdSource
     from acp_agent.providers.base import Provider
     from acp_agent.session.manager import SessionManager
+    from acp_agent.session.session import Place
     from acp_agent.stores.base import Store
     from acp_agent.tools.base import Effects
 
@@ -66,7 +69,8 @@ class Agent:
     """One process's agent: composed from the settings when the first session is near."""
 
     def __init__(self, settings: Settings, tasks: asyncio.TaskGroup) -> None:
-        self.handshake = Handshake()
+        self._auth = make_authentication(settings)
+        self.handshake = Handshake(self._auth)
         self.client = Client()
         self.notifications: dict[str, NotificationHandler] = {}
         """Filled by `load`: before, there is nothing a notification could mean."""
@@ -83,7 +87,9 @@ class Agent:
 
         from acp_agent.acp.handlers import Handlers
         from acp_agent.acp.roots import ClientViews
+        from acp_agent.acp.services import ClientServices
         from acp_agent.acp.session_methods import SessionMethods
+        from acp_agent.acp.view import update_frame
         from acp_agent.clock import SystemClock
         from acp_agent.session.manager import SessionManager
         from acp_agent.session.session import Services
@@ -94,18 +100,28 @@ class Agent:
         registry = Registry(default_tools())
         self._store = store = make_store(settings)
         self._model = model = make_model(settings)
+        ids = make_ids(settings, store)
         services = Services(
             store=store, provider=model.provider, registry=registry, effects=model.effects,
-            ids=make_ids(settings, store), clock=SystemClock(), home=str(Path.home()),
+            ids=ids, clock=SystemClock(), home=str(Path.home()),
             mode=Mode(settings.permission_mode), max_depth=settings.subagent_max_depth, next_root=_counter(),
-            spawn=self._spawn, warn=_log.warning,
+            serves=settings.replay_dir is None or settings.replay_tools == "live", spawn=self._spawn,
+            warn=_log.warning,
         )  # fmt: skip
-        self._manager = SessionManager(services, lambda place: ClientViews(self.client, registry, place))
-        handlers = Handlers(self._manager)
+
+        def views(place: Place) -> ClientViews:
+            offered = lambda: self.handshake.capabilities  # noqa: E731  # a method of one expression
+            desk = ClientServices(self.client, place.session, offered, ids.token)
+            return ClientViews(self.client, registry, place, desk)
+
+        self._manager = SessionManager(services, views)
+        handlers = Handlers(
+            self._manager, lambda session, update: self.client.send(update_frame(session, update)), self._auth
+        )
         self.notifications.update(handlers.notifications())
         gc.collect()
         gc.freeze()  # what was imported stays: a full collection, which stops everything, need not look at it again
-        return handlers.methods() | SessionMethods(self._manager, _log.warning).methods()
+        return handlers.methods() | SessionMethods(self._manager, _log.warning, self._auth).methods()
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.create_task(work())
@@ -150,9 +166,15 @@ class Client:
         """Wait until the client has read most of what is queued."""
         await self.connection.drain()
 
-    async def request(self, method: str, params: Struct, result_type: type[T]) -> T:
-        """Ask the client. Raises `PeerError`."""
-        return await self.connection.peer.call(method, params, result_type)
+    async def request(
+        self, method: str, params: Struct, result_type: type[T], late: Callable[[T], None] | None = None
+    ) -> T:
+        """Ask the client; `late` is given what a cancelled request still came to. Raises `PeerError`."""
+        return await self.connection.peer.call(method, params, result_type, late)
+
+    def tell(self, method: str, params: Struct) -> None:
+        """Send a request whose answer does not matter."""
+        self.connection.peer.tell(method, params)
 
 
 def make_store(settings: Settings) -> Store:
@@ -181,8 +203,24 @@ class Model(NamedTuple):
     aclose: Callable[[], Coroutine[Any, Any, None]]
 
 
+def make_authentication(settings: Settings) -> Authentication | None:
+    """How to log in to the provider the settings name; None where nothing needs a key."""
+    if settings.replay_dir is not None or settings.model is None or settings.model.provider not in LIVE:
+        return None
+    from acp_agent.acp.auth import Authentication
+    from acp_agent.credentials import Credentials
+
+    return Authentication(settings.model.provider, Credentials(credentials_file(os.environ, Path.home()), os.environ))
+
+
 def make_model(settings: Settings) -> Model:
     """The model the settings name: a recording, else a script, else none."""
+    if settings.replay_dir is None and settings.model is not None and settings.model.provider in LIVE:
+        from acp_agent.providers.unconfigured import Unconfigured, later
+        from acp_agent.tools.live import LiveEffects
+
+        live = Unconfigured(later(f"{settings.model.provider}/{settings.model.model}"))
+        return Model(live, LiveEffects(), live.aclose)
     if settings.replay_dir is None and settings.model is not None:
         from acp_agent.providers.scripted import ScriptedProvider
         from acp_agent.tools.live import LiveEffects
@@ -226,12 +264,16 @@ def chat(words: Sequence[str]) -> int:
     return main(words)
 
 
-def kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> int:
+def kit(name: Literal["demo", "lint", "refresh", "replay"], words: Sequence[str]) -> int:
     """Run a command of the snapshot kit; the exit status. A command line that cannot be used ends the process."""
     if name == "demo":
         from replay.commands import demo
 
         return demo.main(words)
+    if name == "lint":
+        from replay.commands import lint
+
+        return lint.main(words)
     if name == "refresh":
         from replay.commands import refresh
 

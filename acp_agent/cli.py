@@ -28,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if words and words[0] in COMMANDS:
             return COMMANDS[words[0]](words[1:])
+        command = _after_flags(words)
+        if words[command : command + 1] == ["login"]:  # a client runs the command it knows, with this added
+            return _login(words[command + 1 :], words[:command])
         if "--help" in words or "-h" in words:
             print(help_text())
             return 0
@@ -93,7 +96,11 @@ def _demo(words: Sequence[str]) -> int:
     return _kit("demo", words)
 
 
-def _kit(name: Literal["demo", "refresh", "replay"], words: Sequence[str]) -> int:
+def _lint(words: Sequence[str]) -> int:
+    return _kit("lint", words)
+
+
+def _kit(name: Literal["demo", "lint", "refresh", "replay"], words: Sequence[str]) -> int:
     _working_directory()
     from acp_agent.app import kit
 
@@ -107,6 +114,34 @@ def _sessions(words: Sequence[str]) -> int:
     return _told(lambda: sessions(words, cwd))
 
 
+def _login(words: Sequence[str], flags: Sequence[str] = ()) -> int:
+    from acp_agent.commands.login import HELP, login
+    from acp_agent.credentials import Credentials
+    from acp_agent.settings import LIVE, credentials_file, read_settings
+
+    if "--help" in words or "-h" in words:
+        print(HELP)
+        return 0
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.expanduser raises where there is no home
+    if words:
+        provider = words[0]
+    else:
+        model = read_settings(parse_flags(flags), os.environ, home=home, cwd=_working_directory()).model
+        provider = "" if model is None else model.provider
+    if provider not in LIVE or len(words) > 1:
+        raise SettingsError(f"usage: acp-agent login PROVIDER, where PROVIDER is {' or '.join(LIVE)}; without one, "
+                            "ACP_MODEL has to name a model of theirs")
+    return _told(lambda: login(provider, Credentials(credentials_file(os.environ, home), os.environ)))
+
+
+def _after_flags(words: Sequence[str]) -> int:
+    """Where the first word stands that is neither a flag nor a flag's value."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 1 if "=" in words[at] or words[at] in ("--help", "-h", "--version") else 2
+    return at
+
+
 def _told(command: Callable[[], int]) -> int:
     """Run a command that prints, until it is done, interrupted, or nobody listens."""
     try:
@@ -118,8 +153,8 @@ def _told(command: Callable[[], int]) -> int:
         return 1
 
 
-COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "refresh": _refresh, "replay": _replay,
-            "sessions": _sessions}
+COMMANDS = {"chat": _chat, "demo": _demo, "explain": _explain, "lint": _lint, "login": _login, "refresh": _refresh,
+            "replay": _replay, "sessions": _sessions}
 """The subcommands; each has a `--help` of its own."""
 
 
@@ -177,8 +212,10 @@ usage:
   acp-agent replay DIR...         play scenarios and recordings, show every session, judge the runs
   acp-agent refresh DIR...        rewrite the goldens of scenarios after a change that is meant
   acp-agent explain DIR [--json]  show what a replay of DIR would serve, and every problem in it
+  acp-agent login [PROVIDER]      ask for a model provider's key, and store it
   acp-agent sessions COMMAND      list, show, export, import, delete, repair and pack stored sessions
   acp-agent chat [PROMPT...]      talk to this or any other ACP agent by hand
+  acp-agent lint COMMAND...       try the protocol's conformance statements on any ACP agent
   acp-agent COMMAND --help        more about one of these
   acp-agent --version
   acp-agent --help

@@ -47,6 +47,12 @@ class SessionBusy(AgentError):
     code = -32600
 
 
+class AuthRequired(AgentError):
+    """A key is needed before sessions can be made: a client starts its login when it sees the code."""
+
+    code = -32000
+
+
 class SettingsError(AgentError):
     """The agent was started with a setting it cannot use: exit status 2."""
 

@@ -106,8 +106,8 @@ def _store(text: str, base: Base) -> JsonlStore | SqliteStore:
 SCRIPTED = "scripted"
 """The provider whose model is a file."""
 
-LATER = ("openai", "anthropic")
-"""Providers that are known and cannot be served yet."""
+LIVE = ("openai", "anthropic")
+"""Providers of live models. One can be logged in to; what its models are asked is answered in a later version."""
 
 
 def _model(text: str, base: Base) -> ModelChoice:
@@ -216,25 +216,20 @@ def read_settings(
 
 
 def refuse_unavailable(settings: Settings) -> None:
-    """Raises `SettingsError` for a valid setting that this version cannot serve."""
-    if settings.model is not None:
-        _refuse_model(settings.model, replays=settings.replay_dir is not None)
-
-
-def _refuse_model(choice: ModelChoice, *, replays: bool) -> None:
-    """A recording answers in a live model's place, but a provider nobody knows is a mistake all the same."""
-    model = f"{choice.provider}/{choice.model}"
-    if choice.provider in LATER:
-        if not replays:
-            raise SettingsError(
-                f"ACP_MODEL: live models ({model}) arrive with a later version; set ACP_REPLAY_DIR to replay a "
-                f"recording, or ACP_MODEL={SCRIPTED}/FILE", name="ACP_MODEL", value=model, allowed=f"{SCRIPTED}/FILE",
-            )
-    elif choice.provider != SCRIPTED:
+    """Raises `SettingsError` for a model of a provider that nobody knows, also where a recording answers in its place.
+    """
+    choice = settings.model
+    if choice is not None and choice.provider not in (SCRIPTED, *LIVE):
+        model = f"{choice.provider}/{choice.model}"
         raise SettingsError(
             f"ACP_MODEL: no provider is named {choice.provider!r} ({model}); known: {SCRIPTED}, and in a later "
-            f"version {' and '.join(LATER)}", name="ACP_MODEL", value=model, allowed=f"{SCRIPTED}/FILE",
+            f"version {' and '.join(LIVE)}", name="ACP_MODEL", value=model, allowed=f"{SCRIPTED}/FILE",
         )
+
+
+def credentials_file(environ: Mapping[str, str], home: Path) -> Path:
+    """Where `acp-agent login` keeps keys."""
+    return Path(_expand("$XDG_CONFIG_HOME/acp-agent/credentials.json", environ, Base(home, home)))
 
 
 def setting_for_flag(flag: str) -> Setting:

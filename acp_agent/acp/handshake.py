@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -53,28 +54,46 @@ class SessionCapabilities(Wire, frozen=True):
     resume: Offered = Offered()
     close: Offered = Offered()
     fork: Offered = Offered()
+    additional_directories: Offered = Offered()
+
+
+class AuthCapabilities(Wire, frozen=True):
+    """Only of an agent that needs a login."""
+
+    logout: Offered = Offered()
 
 
 class AgentCapabilities(Wire, frozen=True):
     """What may be asked of this agent; everything advertised works."""
 
     load_session: bool = True
-    prompt_capabilities: PromptCapabilities = PromptCapabilities()
-    mcp_capabilities: McpCapabilities = McpCapabilities()
+    prompt_capabilities: PromptCapabilities = PromptCapabilities(image=True, embedded_context=True)
+    mcp_capabilities: McpCapabilities = McpCapabilities(http=True)
     session_capabilities: SessionCapabilities = SessionCapabilities()
+    auth: AuthCapabilities | UnsetType = UNSET
 
 
 class InitializeResult(Wire, frozen=True):
     protocol_version: int
     agent_capabilities: AgentCapabilities
     agent_info: Implementation
-    auth_methods: list[Any] = []
+    auth_methods: list[Any]
+
+
+class Methods(Protocol):
+    """Who knows how to log in."""
+
+    def methods(self, client: ClientCapabilities) -> Sequence[Any]:
+        """What is offered to a client."""
+        ...
 
 
 class Handshake:
     """Serves `initialize` and keeps what the client declared."""
 
-    def __init__(self) -> None:
+    def __init__(self, auth: Methods | None = None) -> None:
+        """`auth` says how to log in, where that is needed."""
+        self._auth = auth
         self.capabilities = ClientCapabilities()
         """Refreshed by every `initialize`."""
 
@@ -82,6 +101,9 @@ class Handshake:
         """Answer with version 1, whatever is asked for: it is the only one there is (ACP guide, versions)."""
         params = msgspec.json.decode(raw, type=InitializeParams)
         self.capabilities = read_capabilities(params.client_capabilities)
+        auth = self._auth
         return InitializeResult(
-            PROTOCOL_VERSION, AgentCapabilities(), Implementation("acp-replay", __version__, "acp-replay")
-        )
+            PROTOCOL_VERSION, AgentCapabilities(auth=UNSET if auth is None else AuthCapabilities()),
+            Implementation("acp-replay", __version__, "acp-replay"),
+            [] if auth is None else list(auth.methods(self.capabilities)),
+        )  # fmt: skip

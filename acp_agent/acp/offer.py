@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from acp_agent.acp.schema import ModeState, ServerProbe, SessionMode, StdioServer
-from acp_agent.errors import InvalidParams
+from acp_agent.acp.schema import AvailableCommands, CommandInput, ModeState, SessionMode, WireCommand
+from acp_agent.mcp.config import read_servers
+from acp_agent.session.commands import COMMANDS
+from acp_agent.session.directory import further_directories
 from acp_agent.session.session import Session
+from acp_agent.session.surroundings import Surroundings
 from acp_agent.tools.permission import Mode
-
-T = TypeVar("T")
 
 MODES = (
     SessionMode(Mode.READ_ONLY.value, "Read only", "Reads files; changes nothing and runs nothing."),
@@ -28,21 +27,17 @@ def mode_state(session: Session) -> ModeState:
     return ModeState(session.mode.value, MODES)
 
 
-def check_surroundings(
-    directories: Sequence[str] | UnsetType | None, servers: Sequence[Raw] | UnsetType | None
-) -> None:
-    """Refuse what a session cannot be given. Raises `InvalidParams` naming it.
+def available_commands() -> AvailableCommands:
+    """The commands that every session has."""
+    return AvailableCommands(tuple(
+        WireCommand(one.name, one.description, UNSET if one.hint is None else CommandInput(one.hint))
+        for one in COMMANDS
+    ))  # fmt: skip
 
-    Every server must be a transport that is advertised: stdio needs no advertising (ACP digest 6.1).
+
+def surroundings(
+    directories: Sequence[str] | UnsetType | None, servers: Sequence[Raw] | UnsetType | None
+) -> Surroundings:
+    """What a request gives a session. Raises `InvalidParams` naming what it cannot be given; nothing is started yet.
     """
-    if directories:
-        raise InvalidParams("additionalDirectories: more than one root is not supported; send none")
-    for at, entry in enumerate(servers or ()):
-        try:
-            probe = msgspec.json.decode(entry, type=ServerProbe)
-            if probe.type == "stdio":
-                msgspec.json.decode(entry, type=StdioServer)
-                continue
-        except msgspec.ValidationError as error:
-            raise InvalidParams(f"mcpServers[{at}]: {error}") from None
-        raise InvalidParams(f"mcpServers[{at}] ({probe.name}): the transport {probe.type!r} is not supported")
+    return Surroundings(further_directories(directories or ()), read_servers(servers or ()))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from acp_agent.acp.pictures import Pictures
 from acp_agent.acp.schema import (
     AgentChunk,
     ContentItem,
@@ -35,11 +36,14 @@ from acp_agent.session.events import (
     AssistantChunk,
     AssistantMessage,
     Event,
+    ImageBlock,
     ReasoningBlock,
     ReasoningDelta,
     RequestSent,
+    SessionCommand,
     SessionConfig,
     SessionTitle,
+    StepEnd,
     TextBlock,
     TextDelta,
     TodoWrite,
@@ -79,6 +83,8 @@ class Projection:
         self._results = 0
         self.message = MessageId("")
         """The id of the answer that is streaming."""
+        self.pictures = Pictures()
+        """The images of the open step, or of the past event that is about to be shown."""
         self.calls: list[ShownCall] = []
         """The calls of the newest assistant message, by position."""
 
@@ -97,12 +103,17 @@ class Projection:
                 return self._result(body)
             case UserMessage():
                 return self._prompt(body)
+            case SessionCommand():
+                return self._command(body)
             case SessionTitle():
                 return (SessionInfo(body.title),)
             case TodoWrite():
                 return (Plan(tuple(PlanEntry(todo.content, "medium", todo.status) for todo in body.todos)),)
             case SessionConfig(mode=str() as mode):
                 return (CurrentMode(mode),)
+            case StepEnd():
+                self.pictures.forget()
+                return ()
             case _:
                 return ()
 
@@ -113,6 +124,7 @@ class Projection:
             return self.updates(event)
         finally:
             self._settled = settled
+            self.pictures.forget()
 
     def skip(self, event: Event) -> None:
         """Take note of the ids of a past event that the client is not shown now: it may know them."""
@@ -135,8 +147,17 @@ class Projection:
         """A live client knows what it sent; only history shows prompts."""
         if not self._settled or body.source.kind != "user":
             return ()
-        texts = [block.text for block in body.content if isinstance(block, TextBlock)]
-        return [UserChunk(TextContent(text), body.id) for text in texts]
+        chunks: list[Update] = []
+        for block in body.content:
+            if isinstance(block, TextBlock):
+                chunks.append(UserChunk(TextContent(block.text), body.id))
+            elif isinstance(block, ImageBlock):
+                chunks.append(UserChunk(self.pictures.shown(block), body.id))
+        return chunks
+
+    def _command(self, body: SessionCommand) -> Sequence[Update]:
+        answer = AgentChunk(TextContent(body.output), body.answer_id)
+        return (UserChunk(TextContent(body.text), body.id), answer) if self._settled else (answer,)
 
     def _answer(self, body: AssistantMessage) -> Sequence[Update]:
         updates: list[Update] = []
@@ -183,7 +204,26 @@ class Projection:
             return ()
         call = self.calls[self._results]
         self._results += 1
-        return (finished(call, body, self.cwd),)
+        return (self.finished(call, body),)
+
+    def finished(self, call: ShownCall, body: ToolResult) -> ToolCallUpdate:
+        """A call's final state."""
+        result = body.message.content[0]
+        text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
+        images = self.pictures.together(block for block in result.content if isinstance(block, ImageBlock))
+        view = ResultView(text)
+        if call.tool is not None and not result.is_error:
+            view = call.tool.present(call.args, body, self.cwd)
+        output: dict[str, Any] = {"text": text, "isError": result.is_error}
+        if body.error is not UNSET:
+            output["error"] = body.error
+        shown = None if images and not view.text else view.text
+        return ToolCallUpdate(
+            tool_call_id=call.wire_id, status="failed" if result.is_error else "completed",
+            content=(*_content(shown, view.diffs), *map(ContentItem, images)),
+            locations=UNSET if view.locations is UNSET else _locations(view.locations),
+            raw_output=output,
+        )  # fmt: skip
 
 
 def _announcement(call: ShownCall) -> ToolCallStart:
@@ -192,24 +232,6 @@ def _announcement(call: ShownCall) -> ToolCallStart:
         tool_call_id=call.wire_id, title=view.title, name=call.block.name, kind=view.kind.value, status="pending",
         content=_content(None, view.diffs) or UNSET, locations=_locations(view.locations) or UNSET,
         raw_input=raw_json(call.block.arguments),
-    )  # fmt: skip
-
-
-def finished(call: ShownCall, body: ToolResult, cwd: Path) -> ToolCallUpdate:
-    """A call's final state."""
-    result = body.message.content[0]
-    text = "".join(block.text for block in result.content if isinstance(block, TextBlock))
-    view = ResultView(text)
-    if call.tool is not None and not result.is_error:
-        view = call.tool.present(call.args, body, cwd)
-    output: dict[str, Any] = {"text": text, "isError": result.is_error}
-    if body.error is not UNSET:
-        output["error"] = body.error
-    return ToolCallUpdate(
-        tool_call_id=call.wire_id, status="failed" if result.is_error else "completed",
-        content=_content(view.text, view.diffs),
-        locations=UNSET if view.locations is UNSET else _locations(view.locations),
-        raw_output=output,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, field
 
 from acp_agent.acp.handshake import Wire
 from acp_agent.ids import MessageId, SessionId, WireCallId
@@ -54,13 +54,25 @@ class SessionParams(Wire, frozen=True):
 
 
 class PromptParams(Wire, frozen=True):
+    """Of `_meta`, what belongs to a trace goes on to what works for the prompt."""
+
     session_id: SessionId
     prompt: list[Raw]
+    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class SetModeParams(Wire, frozen=True):
     session_id: SessionId
     mode_id: str
+
+
+class SetOptionParams(Wire, frozen=True):
+    """`type` says what `value` is, where it is no option value's id."""
+
+    session_id: SessionId
+    config_id: str
+    value: str | bool
+    type: Any = UNSET
 
 
 class BlockProbe(Wire, frozen=True):
@@ -80,23 +92,25 @@ class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
     name: str
 
 
-class ServerProbe(Wire, frozen=True):
-    """Enough of an MCP server entry to tell its transport: stdio entries have no `type`."""
+class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
+    """`data` is base64. A `uri` that is no text counts as absent."""
 
-    name: str
-    type: str = "stdio"
-
-
-class EnvVariable(Wire, frozen=True):
-    name: str
-    value: str
+    data: str
+    mime_type: str
+    uri: Any = UNSET
 
 
-class StdioServer(Wire, frozen=True):
-    name: str
-    command: str
-    args: list[str] | None
-    env: list[EnvVariable] | None
+class ResourceContents(Wire, frozen=True):
+    """A resource's content: `text`, or `blob` in base64. A `mime_type` that is no text counts as absent."""
+
+    uri: str
+    mime_type: Any = UNSET
+    text: str | UnsetType | None = UNSET
+    blob: str | UnsetType | None = UNSET
+
+
+class EmbeddedResource(Wire, frozen=True):
+    resource: ResourceContents
 
 
 # ---------------------------------------------------------------- results
@@ -117,15 +131,40 @@ class ModeState(Wire, frozen=True):
     available_modes: tuple[SessionMode, ...]
 
 
+class OptionValue(Wire, frozen=True):
+    value: str
+    name: str
+    description: str | UnsetType = UNSET
+
+
+class ConfigOption(Wire, frozen=True, tag_field="type", tag="select"):
+    """Something to choose in a session, and what is chosen."""
+
+    id: str
+    name: str
+    description: str
+    category: str
+    current_value: str
+    options: tuple[OptionValue, ...]
+
+
 class NewSessionResult(Wire, frozen=True):
     session_id: SessionId
     modes: ModeState
+    config_options: tuple[ConfigOption, ...]
 
 
 class OpenedResult(Wire, frozen=True):
     """Of session/load and session/resume."""
 
     modes: ModeState
+    config_options: tuple[ConfigOption, ...]
+
+
+class OptionsResult(Wire, frozen=True):
+    """All options, with their values now."""
+
+    config_options: tuple[ConfigOption, ...]
 
 
 class ListedSession(Wire, frozen=True):
@@ -157,7 +196,7 @@ class PromptResult(Wire, frozen=True):
 class ContentItem(Wire, frozen=True, tag_field="type", tag="content"):
     """A content block inside a tool call: items are wrapped."""
 
-    content: TextContent
+    content: TextContent | ImageContent
 
 
 class DiffItem(Wire, frozen=True, tag_field="type", tag="diff"):
@@ -168,7 +207,13 @@ class DiffItem(Wire, frozen=True, tag_field="type", tag="diff"):
     new_text: str
 
 
-ToolContentItem = ContentItem | DiffItem
+class TerminalItem(Wire, frozen=True, tag_field="type", tag="terminal"):
+    """A terminal of the client's, to be shown as long as the call is."""
+
+    terminal_id: str
+
+
+ToolContentItem = ContentItem | DiffItem | TerminalItem
 
 
 class WireLocation(Wire, frozen=True):
@@ -184,7 +229,7 @@ ToolStatus = Literal["pending", "in_progress", "completed", "failed"]
 class MessageChunk(Wire, frozen=True, tag_field="sessionUpdate"):
     """A piece of a message."""
 
-    content: TextContent
+    content: TextContent | ImageContent
     message_id: MessageId
 
 
@@ -246,8 +291,38 @@ class CurrentMode(Wire, frozen=True, tag_field="sessionUpdate", tag="current_mod
     current_mode_id: str
 
 
+class OptionsUpdate(Wire, frozen=True, tag_field="sessionUpdate", tag="config_option_update"):
+    """All options, after one was changed by other means than setting it."""
+
+    config_options: tuple[ConfigOption, ...]
+
+
+class CommandInput(Wire, frozen=True):
+    hint: str
+
+
+class WireCommand(Wire, frozen=True):
+    name: str
+    description: str
+    input: CommandInput | UnsetType = UNSET
+
+
+class AvailableCommands(Wire, frozen=True, tag_field="sessionUpdate", tag="available_commands_update"):
+    """All commands, every time."""
+
+    available_commands: tuple[WireCommand, ...]
+
+
 class SessionInfo(Wire, frozen=True, tag_field="sessionUpdate", tag="session_info_update"):
     title: str
+
+
+class Notice(Wire, frozen=True, tag_field="sessionUpdate", tag="notice"):
+    """For the user, now: plain text, never replayed. Only for a client that declared `session.notices`."""
+
+    severity: str
+    title: str
+    description: str
 
 
 class UsageReport(Wire, frozen=True, tag_field="sessionUpdate", tag="usage_update"):
@@ -259,7 +334,8 @@ class UsageReport(Wire, frozen=True, tag_field="sessionUpdate", tag="usage_updat
 
 Update = (
     UserChunk | AgentChunk | ThoughtChunk | ToolCallStart | ToolCallUpdate | Plan | CurrentMode | SessionInfo
-    | UsageReport
+    | OptionsUpdate | AvailableCommands
+    | UsageReport | Notice
 )  # fmt: skip
 
 

@@ -13,7 +13,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from acp_agent.acp.offer import check_surroundings, mode_state
+from acp_agent.acp.auth import Authentication
+from acp_agent.acp.offer import mode_state, surroundings
+from acp_agent.acp.options import config_options
 from acp_agent.acp.schema import (
     Empty,
     ListedSession,
@@ -37,8 +39,11 @@ T = TypeVar("T")
 class SessionMethods:
     """One connection's methods over one process's stored sessions."""
 
-    def __init__(self, manager: SessionManager, warn: Callable[[str], None]) -> None:
-        """`warn` is told of sessions that a list has to leave out."""
+    def __init__(
+        self, manager: SessionManager, warn: Callable[[str], None], auth: Authentication | None = None
+    ) -> None:
+        """`warn` is told of sessions that a list has to leave out; without `auth` nothing needs a login."""
+        self._auth = auth
         self._manager = manager
         self._warn = warn
         self._warned: set[str] = set()
@@ -57,25 +62,34 @@ class SessionMethods:
     async def load(self, raw: Raw, context: RequestContext) -> OpenedResult:
         """Open a stored session and show the client its whole history first."""
         params = msgspec.json.decode(raw, type=LoadParams)
-        check_surroundings(params.additional_directories, params.mcp_servers)
-        return await self._opened(self._manager.load(params.session_id, params.cwd, show=True), context)
+        self._require_login()
+        around = surroundings(params.additional_directories, params.mcp_servers)
+        return await self._opened(self._manager.load(params.session_id, params.cwd, around, show=True), context)
 
     async def resume(self, raw: Raw, context: RequestContext) -> OpenedResult:
         """Open a stored session; the client knows its history."""
         params = msgspec.json.decode(raw, type=ResumeParams)
-        check_surroundings(params.additional_directories, params.mcp_servers)
-        return await self._opened(self._manager.load(params.session_id, params.cwd, show=False), context)
+        self._require_login()
+        around = surroundings(params.additional_directories, params.mcp_servers)
+        return await self._opened(self._manager.load(params.session_id, params.cwd, around, show=False), context)
 
     async def _opened(self, opening: Opening[Session], context: RequestContext) -> OpenedResult:
         context.after_reply(lambda: self._manager.opened(opening))
-        return OpenedResult(mode_state(await _result(opening.work, context)))
+        session = await _result(opening.work, context)
+        return OpenedResult(mode_state(session), config_options(session))
+
+    def _require_login(self) -> None:
+        if self._auth is not None:
+            self._auth.require()
 
     async def fork(self, raw: Raw, context: RequestContext) -> NewSessionResult:
         """A new session with another one's ended turns; the client knows them."""
         params = msgspec.json.decode(raw, type=ResumeParams)
-        check_surroundings(params.additional_directories, params.mcp_servers)
-        session = await _result(self._manager.fork(params.session_id, params.cwd), context)
-        return NewSessionResult(session.place.session, mode_state(session))
+        self._require_login()
+        around = surroundings(params.additional_directories, params.mcp_servers)
+        session = await _result(self._manager.fork(params.session_id, params.cwd, around), context)
+        context.after_reply(session.begin)
+        return NewSessionResult(session.place.session, mode_state(session), config_options(session))
 
     async def list(self, raw: Raw, _context: RequestContext) -> ListResult:
         """A page of the stored root sessions. What cannot be listed is named on stderr."""

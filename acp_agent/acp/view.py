@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from acp_agent.acp.projection import Projection, ShownCall, diff_items, finished, raw_json, thought_id
+from acp_agent.acp.projection import Projection, ShownCall, diff_items, raw_json, thought_id
 from acp_agent.acp.schema import (
+    AvailableCommands,
     ContentItem,
+    Notice,
     PermissionOption,
     PermissionParams,
     PermissionResult,
+    TerminalItem,
     TextContent,
     ToolCallFields,
     ToolCallStart,
@@ -22,12 +25,14 @@ from acp_agent.acp.schema import (
     UpdateParams,
     UsageReport,
 )
-from acp_agent.ids import MessageId, SessionId, WireCallId
+from acp_agent.acp.services import ChildDesk, ClientDesk, ClientServices
+from acp_agent.ids import BlobId, MessageId, SessionId, WireCallId
 from acp_agent.loop.host import Answer, Question
 from acp_agent.rpc.envelope import to_json
 from acp_agent.rpc.peer import PeerError
 from acp_agent.session.events import (
     AssistantChunk,
+    AssistantMessage,
     Event,
     ReasoningDelta,
     RequestContext,
@@ -35,6 +40,8 @@ from acp_agent.session.events import (
     ToolResult,
     Usage,
 )
+
+T = TypeVar("T")
 
 ALLOW_ONCE, ALLOW_ALWAYS, REJECT_ONCE, REJECT_ALWAYS = "allow-once", "allow-always", "reject-once", "reject-always"
 
@@ -54,19 +61,31 @@ class Client(Protocol):
         """Wait until the client has read most of what is queued."""
         ...
 
-    async def request(self, method: str, params: Struct, result_type: type[PermissionResult]) -> PermissionResult:
+    async def request(self, method: str, params: Struct, result_type: type[T]) -> T:
         """Ask the client. Raises `PeerError`."""
         ...
+
+
+def update_frame(session: SessionId, update: Update) -> bytes:
+    """One update's line."""
+    return to_json(UpdateFrame(params=UpdateParams(session, update))) + b"\n"
 
 
 class ClientView:
     """One root session on the wire."""
 
-    def __init__(self, client: Client, session: SessionId, projection: Projection) -> None:
+    def __init__(
+        self, client: Client, session: SessionId, projection: Projection, services: ClientServices
+    ) -> None:
+        self.desk = ClientDesk(services, self._wire_id)
         self._client = client
+        self._services = services
         self._session = session
         self._projection = projection
         self._window: int | None = None
+        self._usage: Usage | UnsetType = UNSET
+        """The newest answer's in the stored history."""
+        self._in_terminal: set[WireCallId] = set()
         self._text_head = self._thought_head = self._text_tail = self._thought_tail = b""
         self._headed: MessageId | None = None
 
@@ -86,16 +105,27 @@ class ClientView:
             return
         self._note_window(event)
         for update in self._projection.updates(event):
-            self.update(update)
+            if isinstance(update, ToolCallUpdate):
+                self.finish(update)
+            else:
+                self.update(update)
 
     def past(self, event: Event, *, show: bool) -> None:
         """Take note of an event of the stored history, and show it if asked to."""
         self._note_window(event)
+        if isinstance(event.body, AssistantMessage):
+            self._usage = event.body.usage
         if not show:
             self._projection.skip(event)
             return
         for update in self._projection.past(event):
             self.update(update)
+
+    def begin(self, commands: AvailableCommands) -> None:
+        """Say what the user can do in the session, and how full its context is, where that is known."""
+        self.update(commands)
+        if self._usage is not UNSET:
+            self.usage(self._usage)
 
     def _note_window(self, event: Event) -> None:
         if isinstance(event.body, RequestContext):
@@ -103,7 +133,7 @@ class ClientView:
 
     def update(self, update: Update) -> None:
         """Send one update."""
-        self._client.send(to_json(UpdateFrame(params=UpdateParams(self._session, update))) + b"\n")
+        self._client.send(update_frame(self._session, update))
 
     def _head(self) -> None:
         """Everything of a delta's frame but its text is the same for a whole answer: encode it once."""
@@ -132,14 +162,40 @@ class ClientView:
         items = (ContentItem(TextContent(text)),)
         self.update(ToolCallUpdate(self._call(position).wire_id, status="in_progress", content=items))
 
+    def terminal(self, position: int, terminal: str) -> None:
+        """The terminal stays the call's output on this client: what it printed is not shown as text beside it."""
+        self.embed(self._wire_id(position), terminal)
+
+    def embed(self, wire_id: WireCallId, terminal: str) -> None:
+        """Show a terminal as the output of a call, also a child's."""
+        self._in_terminal.add(wire_id)
+        self.update(ToolCallUpdate(wire_id, status="in_progress", content=(TerminalItem(terminal),)))
+
+    def finish(self, update: ToolCallUpdate) -> None:
+        """Show a call's end; what a terminal shows already stays as it is."""
+        if update.tool_call_id in self._in_terminal:
+            update = msgspec.structs.replace(update, content=UNSET)
+        self.update(update)
+
+    def notice(self, severity: str, title: str, description: str) -> None:
+        """Told only to a client that shows notices (ACP: `session.notices`)."""
+        if self._services.capabilities.notices:
+            self.update(Notice(severity, title, description))
+
+    def see(self, blob: BlobId, data: bytes) -> None:
+        """Live or past: what shows the event is the same."""
+        self._projection.pictures.see(blob, data)
+
     def usage(self, usage: Usage) -> None:
         """How full the context is, where the model's window is known; cached tokens count."""
         if self._window is not None:
-            counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-            self.update(UsageReport(sum(count for count in counts if count is not UNSET), self._window))
+            self.update(UsageReport(usage.total, self._window))
 
     async def drained(self) -> None:
         await self._client.drained()
+
+    def _wire_id(self, position: int) -> WireCallId:
+        return self._call(position).wire_id
 
     def _call(self, position: int) -> ShownCall:
         return self._projection.calls[position]
@@ -209,6 +265,7 @@ class ChildView:
         self._label = label
         self._shown: dict[int, WireCallId] = {}
         self._results = 0
+        self.desk = ChildDesk(root.desk)
 
     def event(self, event: Event) -> None:
         calls = self._projection.calls
@@ -223,7 +280,7 @@ class ChildView:
         wire_id = self._shown.pop(position, None)
         if wire_id is not None:
             call = msgspec.structs.replace(self._projection.calls[position], wire_id=wire_id)
-            self._root.update(finished(call, body, self._projection.cwd))
+            self._root.finish(self._projection.finished(call, body))
 
     def running(self, position: int) -> None:
         if position in self._shown:
@@ -231,6 +288,17 @@ class ChildView:
 
     def output(self, position: int, text: str) -> None:
         """A child's output is not streamed to the client."""
+
+    def terminal(self, position: int, terminal: str) -> None:
+        """A terminal is embedded where the client knows the call."""
+        if position in self._shown:
+            self._root.embed(self._shown[position], terminal)
+
+    def notice(self, severity: str, title: str, description: str) -> None:
+        self._root.notice(severity, f"{self._label}: {title}", description)
+
+    def see(self, blob: BlobId, data: bytes) -> None:
+        self._projection.pictures.see(blob, data)
 
     def usage(self, usage: Usage) -> None:
         """The context window shown is the root session's."""

@@ -13,7 +13,8 @@ import anyio
 from msgspec import Struct
 
 from acp_agent.errors import AgentError
-from acp_agent.loop.host import Host, Question
+from acp_agent.loop.host import Answer, Host, Question
+from acp_agent.mcp.shown import AbsentTool
 from acp_agent.session.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -39,7 +40,7 @@ from acp_agent.tools.base import (
     ToolContext,
     ToolFailure,
 )
-from acp_agent.tools.permission import Allow, Deny, Mode, judge, rejected
+from acp_agent.tools.permission import Allow, Ask, Deny, Mode, judge, rejected
 from acp_agent.tools.registry import unknown_tool
 
 POOL = 10
@@ -83,6 +84,7 @@ class CallRunner:
         self._turn = turn
         self._step = step
         self._blocks = blocks
+        self._registry = host.registry()
         self._states: list[CallState] = [Pending() for _ in blocks]
         self._broken: AgentError | None = None
 
@@ -107,7 +109,7 @@ class CallRunner:
         return max(end, start + 1)
 
     def _is_parallel(self, position: int) -> bool:
-        tool = self._host.registry.get(self._blocks[position].name)
+        tool = self._registry.get(self._blocks[position].name)
         return tool is not None and tool.parallel
 
     async def _run_group(self, start: int, end: int) -> None:
@@ -150,6 +152,7 @@ class CallRunner:
         """Bring one call to its outcome. An error of the agent's own (store, recording) ends the whole turn."""
         try:
             outcome = await self._outcome(position)
+            await self._host.fetch(outcome.content)
         except AgentError as error:
             self._broken = error
             outcome = NEVER_STARTED
@@ -159,7 +162,7 @@ class CallRunner:
 
     async def _outcome(self, position: int) -> Outcome:
         block = self._blocks[position]
-        tool = self._host.registry.get(block.name)
+        tool = self._registry.get(block.name)
         if tool is None:
             return unknown_tool(block.name)
         try:
@@ -180,6 +183,8 @@ class CallRunner:
         key = CallKey(self._host.session, self._turn, self._step, position, block.id, block.name,
                       block.arguments, str(self._host.cwd))
         recorded = self._host.effects.recorded(key) if tool.effect is Effect.WORLD else None
+        if recorded is None and isinstance(tool, AbsentTool):
+            return unknown_tool(block.name)
         refusal = await self._refusal(position, tool, args, recorded)
         if refusal is not None:
             return refusal
@@ -212,19 +217,45 @@ class CallRunner:
             return None
         block = self._blocks[position]
         approval = self._host.ids.token()
-        diffs = () if recorded is not None else tool.preview(args, self._context(position))
+        diffs = () if recorded is not None else await tool.preview(args, self._context(position))
         question = Question(position, block.id, block.name, args, tool.announce(args, self._host.cwd), diffs,
                             verdict.covers)
         self._host.log.append(ApprovalAsked(approval, block.name, block.id, verdict.reason))
         decided = "cancelled"
         try:
-            answer = await self._host.ask(question)
-            decided = "approved" if answer.allow else "rejected"
+            decision = await self._decision(question, tool, args)
+            allowed = isinstance(decision, Allow) or (isinstance(decision, Answer) and decision.allow)
+            decided = "approved" if allowed else "rejected"
         finally:
             self._host.log.append(ApprovalDecided(approval, decided))
-        if answer.always:
-            self._host.log.append(ApprovalGrant(verdict.key, answer.allow, verdict.covers))
-        return None if answer.allow else Outcome.failure(rejected(block.name))
+        if isinstance(decision, Deny):
+            return Outcome.failure(decision.reason)
+        if isinstance(decision, Answer) and decision.always:
+            self._host.log.append(ApprovalGrant(verdict.key, decision.allow, verdict.covers))
+        return None if allowed else Outcome.failure(rejected(block.name))
+
+    async def _decision(self, question: Question, tool: Tool, args: Any) -> Answer | Allow | Deny:
+        """The user's answer, or what a mode that was set meanwhile says, where that leaves nothing to ask."""
+        host = self._host
+        while True:
+            verdict = judge(host.mode(), tool, args, host.grants())
+            if not isinstance(verdict, Ask):
+                return verdict
+            answer = await self._asked(question, tool, args)
+            if answer is not None:
+                return answer
+
+    async def _asked(self, question: Question, tool: Tool, args: Any) -> Answer | None:
+        """The user's answer; None when the question was withdrawn, because another mode may need none."""
+        host = self._host
+        with anyio.CancelScope() as scope:
+            def reconsider() -> None:
+                if not isinstance(judge(host.mode(), tool, args, host.grants()), Ask):
+                    scope.cancel()
+
+            with host.watching(reconsider):
+                return await host.ask(question)
+        return None
 
     def _log_question(self, position: int, reason: str, outcome: str) -> None:
         block, approval = self._blocks[position], self._host.ids.token()
@@ -244,6 +275,8 @@ class CallRunner:
             session_id=host.session, call_id=block.id, turn=self._turn, step=self._step, cwd=host.cwd,
             roots=host.roots, confined=host.mode() is not Mode.FULL_ACCESS, seen=host.log.state.seen,
             progress=progress, spill=host.spill, set_todos=set_todos, delegate=host.delegate,
+            trace=host.trace, editor=host.desk.editor, terminals=host.desk.terminals, elicit=host.desk.elicit(position),
+            show_terminal=lambda terminal: host.live.terminal(position, terminal),
         )  # fmt: skip
 
     # -- results

@@ -13,7 +13,16 @@ from hashlib import blake2b
 
 from acp_agent.providers.base import Surface
 from acp_agent.session.codec import encode_line
-from acp_agent.session.events import HeaderContent, MessageDigests, RequestParts, ToolResult, UserMessage
+from acp_agent.session.events import (
+    ContentBlock,
+    HeaderContent,
+    ImageBlock,
+    MessageDigests,
+    RequestParts,
+    ToolResult,
+    UserMessage,
+)
+from acp_agent.session.prompts import attachment
 
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE)
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?\b")
@@ -92,7 +101,14 @@ _shared_digest = lru_cache(maxsize=64)(_digest)
 def _meaning(message: Surface) -> object:
     """What the model sees of a message: no ids of ours, no log positions."""
     if isinstance(message, UserMessage):
-        return ("user", message.content)
+        return ("user", _blocks(message.content))
     if isinstance(message, ToolResult):
-        return ("tool", message.message.content)
+        return ("tool", [{"type": "tool-result", "toolCallId": result.tool_call_id, "content": _blocks(result.content),
+                          "isError": result.is_error} for result in message.message.content])
     return ("assistant", message.message.content)
+
+
+def _blocks(content: Sequence[ContentBlock]) -> Sequence[object]:
+    """An image is what it shows: its content's digest, not what it is called."""
+    return [("image", about.attachment_id) if isinstance(block, ImageBlock) and (about := attachment(block)) else block
+            for block in content]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from acp_agent.ids import CallId, IdSource, SessionId
+from acp_agent.ids import BlobId, CallId, IdSource, SessionId
 from acp_agent.loop.digests import RequestDigester
 from acp_agent.providers.base import Caller, Provider
-from acp_agent.session.events import Usage
+from acp_agent.session.events import ImageBlock, ModelConfig, TextBlock, Usage
 from acp_agent.session.log import SessionLog
 from acp_agent.tools.base import CallView, Diff, Effects
+from acp_agent.tools.editor import Editor
 from acp_agent.tools.permission import Mode
+from acp_agent.tools.questions import Elicit, Modes
 from acp_agent.tools.registry import Registry
+from acp_agent.tools.terminals import Terminals
 
 MAX_STEPS = 250
 """Model calls one turn may make (retries aside) before it ends with `max_turn_requests`."""
@@ -40,6 +44,29 @@ class Answer(Struct, frozen=True):
     always: bool = False
 
 
+class Desk(Protocol):
+    """What the client does for a session's tools, where it offers to. Asked anew for each call."""
+
+    @property
+    def editor(self) -> Editor | None:
+        """Its files."""
+        ...
+
+    @property
+    def terminals(self) -> Terminals | None:
+        """Its terminals."""
+        ...
+
+    @property
+    def asks(self) -> Modes:
+        """In which ways questions can be put to a user; none where there is none."""
+        ...
+
+    def elicit(self, position: int) -> Elicit | None:
+        """Its user, to be asked about the call at this position."""
+        ...
+
+
 class Live(Protocol):
     """Transient news for the client: never replayed on load (law 3). Positions count a message's calls."""
 
@@ -49,6 +76,18 @@ class Live(Protocol):
 
     def output(self, position: int, text: str) -> None:
         """A running call's output so far."""
+        ...
+
+    def terminal(self, position: int, terminal: str) -> None:
+        """A running call's output is in this terminal of the client's."""
+        ...
+
+    def notice(self, severity: str, title: str, description: str) -> None:
+        """Something the user should know: `severity` is info, warning or error. Plain text."""
+        ...
+
+    def see(self, blob: BlobId, data: bytes) -> None:
+        """An image that an event to come refers to."""
         ...
 
     def usage(self, usage: Usage) -> None:
@@ -69,7 +108,11 @@ class Host(Struct, frozen=True):
     roots: tuple[Path, ...]
     spill: Path
     provider: Provider
-    registry: Registry
+    registry: Callable[[], Registry]
+    """The tools the next model request offers."""
+    ready: Callable[[], Awaitable[None]]
+    """Waits until the tools that are still being connected are there, or have failed."""
+    desk: Desk
     effects: Effects
     ids: IdSource
     live: Live
@@ -82,8 +125,16 @@ class Host(Struct, frozen=True):
     first_request: Callable[[], bool]
     """Whether this process has made no request for the session yet."""
     mode: Callable[[], Mode]
+    watching: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    """While it is entered, what it was given is called whenever the mode was set."""
+    configured: Callable[[ModelConfig], ModelConfig]
+    """A model's configuration with what the session's user chose."""
     grants: Callable[[], Mapping[str, bool]]
     ask: Callable[[Question], Awaitable[Answer]]
+    fetch: Callable[[Sequence[TextBlock | ImageBlock]], Awaitable[None]]
+    """Has the images of a result ready for the client and, where they come from a recording, stored."""
+    trace: Mapping[str, str]
+    """The trace that the turn is a part of; it goes on to what works for it."""
     delegate: Any
     """The delegation service, or None."""
     warn: Callable[[str], None]

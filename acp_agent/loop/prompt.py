@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 _TEXT = """\
 You are a software engineering agent, connected to the user's editor over the Agent Client Protocol.
 You work in the directory {cwd}. Relative paths are resolved against it.
@@ -16,6 +19,15 @@ How to work:
 """
 
 
-def system_prompt(cwd: str) -> str:
-    """What every request of a session in `cwd` starts with."""
-    return _TEXT.format(cwd=cwd)
+_FURTHER = """
+You may also work in these directories, named by their whole paths:
+{directories}
+"""
+
+
+def system_prompt(cwd: str, directories: Sequence[Path] = ()) -> str:
+    """What every request of a session in `cwd` starts with; `directories` are its further ones."""
+    text = _TEXT.format(cwd=cwd)
+    if directories:
+        text += _FURTHER.format(directories="\n".join(f"- {path}" for path in directories))
+    return text

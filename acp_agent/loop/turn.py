@@ -85,6 +85,11 @@ class Turn:
             self._cause = AbortCause(cause)
             self._scope.cancel()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is going to end, or ended, because it was cancelled."""
+        return self._scope.cancel_called
+
     async def run(self) -> TurnOutcome:
         """Work the prompt to its end and store everything. Never raises for what happens inside a turn.
 
@@ -115,6 +120,7 @@ class Turn:
                 self._log.append(StepStart(self._number, self._step))
                 if self._step == 1:
                     self._enter_prompt()
+                    await self._host.ready()  # the prompt stays in history when this is cancelled
                 outcome = await self._one_step()
                 if outcome is not None:
                     return outcome
@@ -211,6 +217,11 @@ class Turn:
             LlmRetry(token, self._number, self._step, attempt.route.config.provider, policy.mode, policy.key,
                      retry, policy.max_retries, delay, failure)
         )  # fmt: skip
+        self._host.live.notice(
+            "warning", "The model call failed and is made again",
+            f"{failure.message} ({failure.code}). Attempt {retry + 1} of at most {policy.max_retries + 1} "
+            f"begins {_wait_in_words(delay)}.",
+        )
         await anyio.sleep(delay / 1000)
         self._log.append(LlmRetryStarted(token, self._number, self._step, retry))
 
@@ -239,7 +250,8 @@ class Turn:
         host, state = self._host, self._log.state
         caller = host.caller(MAIN)
         prepared = host.provider.prepare(caller)
-        header = HeaderContent(prepared.route.config, system=host.system, tools=host.registry.schemas())
+        config = host.configured(prepared.route.config)
+        header = HeaderContent(config, system=host.system, tools=host.registry().schemas())
         self._log_header(header, prepared.route)
         for note in prepared.notes:
             self._log.append(note)
@@ -310,6 +322,10 @@ class _Attempt:
         self.route = route
         self.assembler = Assembler()
         self.seqs: list[int] = []
+
+
+def _wait_in_words(delay: int) -> str:
+    return f"in {delay / 1000:.1f} s" if delay else "at once"
 
 
 def _failure(error: AgentError) -> Failure:

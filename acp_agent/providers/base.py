@@ -54,6 +54,16 @@ class Caller(Struct, frozen=True):
     ordinal: int = 0
     cwd: str = "."
     bound: ReplayBound | None = None
+    model: str | None = None
+    """The id of the model the session's user chose, if one did; see `Provider.models`."""
+
+
+class ModelInfo(Struct, frozen=True):
+    """A model that sessions may choose, and how it is shown; `description` may be empty."""
+
+    id: str
+    name: str
+    description: str = ""
 
 
 class Route(Struct, frozen=True):
@@ -125,6 +135,10 @@ class Provider(Protocol):
     call either ends with a `Finish` of kind error or raises `ModelError` (any other exception counts as
     one of kind UNKNOWN).
     """
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The models a session can choose from, the usual one first; empty where none can be named. Never raises."""
+        ...
 
     def prepare(self, caller: Caller) -> Prepared:
         """Decide, without waiting, who will answer `caller`. Raises an `AgentError` when nobody can."""

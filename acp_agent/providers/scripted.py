@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from acp_agent.errors import ModelError
 from acp_agent.ids import SessionId
-from acp_agent.providers.base import MAIN, Caller, ModelRequest, Prepared, RetryPolicy, Route
+from acp_agent.providers.base import MAIN, Caller, ModelInfo, ModelRequest, Prepared, RetryPolicy, Route
 from acp_agent.providers.script_grammar import Address, Hang, Script, ScriptCall, ScriptError, ScriptLane, Send, Throw
 from acp_agent.providers.script_parser import parse_script
 from acp_agent.session.events import Chunk, Failure, ModelConfig, ReplayBound
@@ -54,6 +55,16 @@ class ScriptedProvider:
         self._roots: dict[SessionId, _Root] = {}
         self._anonymous: dict[str, int] = {}
         """How many calls of each purpose were made without a session."""
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The script's one model. None while the script cannot be used: it may be mended before the first call."""
+        if self._script is None and self._error is None:
+            with suppress(ScriptError):
+                self._script = _load(self._file)
+        if self._script is None:
+            return ()
+        name = self._script.model
+        return (ModelInfo(f"{PROVIDER}/{name}", name),)
 
     def prepare(self, caller: Caller) -> Prepared:
         """See `Provider`. Raises `ScriptError` where the script is faulty or holds no call for the caller."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TypeVar
@@ -37,6 +38,13 @@ class PeerError(AgentError):
         self.peer_code = peer_code
 
 
+class PeerUnclear(PeerError):
+    """The client's answer is none: neither a valid result nor a valid error. `message` says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(INTERNAL_ERROR, message)
+
+
 class PeerGone(PeerError):
     """The client can no longer answer: its end of the connection is closed. Counts as a refusal."""
 
@@ -58,27 +66,48 @@ class Peer:
         self._pending: dict[int, asyncio.Future[Response | None]] = {}
         self._gone = False
 
-    async def call(self, method: str, params: Struct, result_type: type[T]) -> T:
+    async def call(
+        self, method: str, params: Struct, result_type: type[T], late: Callable[[T], None] | None = None
+    ) -> T:
         """Ask the client and wait for its answer. The request is sent before the first suspension.
 
-        Cancelling the wait sends `$/cancel_request`; an answer that still comes is dropped. Raises
-        `PeerError` for an error or a result that is no `result_type`, `PeerGone` when no answer can come.
+        Cancelling the wait sends `$/cancel_request`; a result that comes all the same is given to `late`, and
+        dropped where there is none. Raises `PeerError` for an error or a result that is no `result_type`,
+        `PeerGone` when no answer can come.
         """
         if self._gone:
             raise PeerGone
-        number, self._next = self._next, self._next + 1
         answer: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        number = self.tell(method, params)
         self._pending[number] = answer
-        self._send(encode_request(number, method, params))
         try:
             response = await answer
         except asyncio.CancelledError:
-            if self._pending.pop(number, None) is not None:
-                self._send(encode_notification(CANCEL_REQUEST, _CancelRequest(number)))
+            self._give_up(number, answer, late and _receiver(method, result_type, late))
             raise
         if response is None:
             raise PeerGone
         return _result(response, method, result_type)
+
+    def _give_up(
+        self, number: int, answer: asyncio.Future[Response | None],
+        late: Callable[[asyncio.Future[Response | None]], None] | None,
+    ) -> None:
+        """Nobody waits for the answer any more; it may be here already."""
+        if self._pending.pop(number, None) is None:
+            if late is not None:
+                late(answer)
+            return
+        self._send(encode_notification(CANCEL_REQUEST, _CancelRequest(number)))
+        if late is not None:
+            self._pending[number] = unwanted = asyncio.get_running_loop().create_future()
+            unwanted.add_done_callback(late)
+
+    def tell(self, method: str, params: Struct) -> int:
+        """Send a request whose answer does not matter, also when none can come. Never waits; the request's id."""
+        number, self._next = self._next, self._next + 1
+        self._send(encode_request(number, method, params))
+        return number
 
     def resolve(self, response: Response) -> None:
         """Take an answer. One to a request that was never sent, or is answered or cancelled, is dropped."""
@@ -97,15 +126,28 @@ class Peer:
                 answer.set_result(None)
 
 
+def _receiver(
+    method: str, result_type: type[T], late: Callable[[T], None]
+) -> Callable[[asyncio.Future[Response | None]], None]:
+    """Takes an answer nobody waited for, and gives its result to `late`; an error is what was to be expected."""
+    def receive(answer: asyncio.Future[Response | None]) -> None:
+        response = answer.result()
+        if response is not None:
+            with contextlib.suppress(PeerError):
+                late(_result(response, method, result_type))
+
+    return receive
+
+
 def _result(response: Response, method: str, result_type: type[T]) -> T:
     if response.error is not UNSET:
         raise _error(response.error, method)
     if response.result is UNSET:
-        raise PeerError(INTERNAL_ERROR, f"the client's answer to {method} has neither a result nor an error")
+        raise PeerUnclear(f"the client's answer to {method} has neither a result nor an error")
     try:
         return _decode_result(response.result, result_type)
     except DecodeError as problem:
-        raise PeerError(INTERNAL_ERROR, f"the client's result of {method} is not valid: {problem}") from None
+        raise PeerUnclear(f"the client's result of {method} is not valid: {problem}") from None
 
 
 def _decode_result(raw: Raw, result_type: type[T]) -> T:
@@ -122,5 +164,5 @@ def _error(raw: Raw, method: str) -> PeerError:
     try:
         error = json.decode(raw, type=ErrorObject)
     except DecodeError:
-        return PeerError(INTERNAL_ERROR, f"the client's error for {method} is not valid")
+        return PeerUnclear(f"the client's error for {method} is not valid")
     return PeerError(error.code, error.message)

@@ -113,6 +113,17 @@ class Usage(LogStruct, frozen=True):
     cache_write_tokens: int | UnsetType = UNSET
     reasoning_tokens: int | UnsetType = UNSET
 
+    @property
+    def cached(self) -> int:
+        """Tokens read from or written to the provider's cache; `input_tokens` are the others."""
+        counts = (self.cache_read_tokens, self.cache_write_tokens)
+        return sum(count for count in counts if count is not UNSET)
+
+    @property
+    def total(self) -> int:
+        """How full the context is after the call."""
+        return self.input_tokens + self.cached + self.output_tokens
+
 
 class Failure(LogStruct, frozen=True):
     """Why a model call or a turn failed."""
@@ -452,6 +463,19 @@ class SessionConfig(Body, frozen=True):
     options: dict[str, Any] | UnsetType = UNSET
 
 
+class SessionCommand(Body, frozen=True):
+    """Ours. A command that the agent ran itself: `text` as the user gave it, `output` as the user was answered. The
+    model sees neither. `id` and `answer_id` are the messages' ids.
+    """
+
+    type: ClassVar[str] = "session/command"
+    ours: ClassVar[bool] = True
+    id: MessageId
+    text: str
+    answer_id: MessageId
+    output: str
+
+
 class ApprovalGrant(Body, frozen=True):
     """Ours. The user allowed or refused something for the rest of the session. `covers` says what, in words."""
 
@@ -545,7 +569,7 @@ BODIES: dict[str, type[Body]] = {
         TurnStart, TurnEnd, StepStart, StepEnd, UserMessage, AssistantChunk, AssistantMessage, ToolCall,
         ToolResult, RequestHeader, RequestContext, SessionTitle, EndSeed, TodoWrite, ApprovalAsked,
         ApprovalDecided, SubagentDescriptor, LlmRetry, LlmRetryStarted, RequestSent, SessionConfig,
-        ApprovalGrant, FileSeen, ReplayBound,
+        SessionCommand, ApprovalGrant, FileSeen, ReplayBound,
     )
 }  # fmt: skip
 """The event types this build models, by name."""

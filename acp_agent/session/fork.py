@@ -7,34 +7,47 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from acp_agent.errors import SessionNotFound, StoreError
 from acp_agent.ids import SessionId
-from acp_agent.session.events import Event, SessionHeader, TurnEnd
+from acp_agent.session.configuration import Choices
+from acp_agent.session.events import Event, SessionHeader
 from acp_agent.session.loading import give_up, refuse_child
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Services, Session
+from acp_agent.session.slices import in_slices
+from acp_agent.session.state import SessionState
 from acp_agent.stores.base import Store
+
+
+class Forked(Struct, frozen=True):
+    """A fork's log, the events it inherited, and the one of its own that tells what its source's user chose since."""
+
+    log: SessionLog
+    inherited: deque[Event]
+    choices: Event | None
 
 
 async def fork_root(
     services: Services, source_id: SessionId, source: Session | None, directory: Path
-) -> tuple[SessionLog, deque[Event]]:
-    """The log of a new root session with the ended turns of another root, and the events it inherited; both are stored.
+) -> Forked:
+    """A new root session with the ended turns of another root; all of it is stored.
 
     `source` is the other session where it is active, also in the middle of a turn. Without an ended turn there is
     nothing to inherit, and the fork is simply a new session. Raises `SessionNotFound`, `LogDamaged`, `StoreError`, and
     `InvalidParams` for a child's id; nothing is left then.
     """
     await refuse_child(services.store, source_id)
-    cut = await _last_end(services.store, source_id) if source is None else source.log.state.last_end
+    state = await _stored_state(services.store, source_id) if source is None else source.log.state
+    cut, choices = state.last_end, Choices.of(state)
     header = SessionHeader(
         id=services.ids.session(), created_at=services.clock.created_at(), cwd=str(directory), seed_length=cut or UNSET
     )
     log = SessionLog(header, services.store.create(header, header.id), services.clock)
     try:
-        return log, await _inherit(services.store, log, source_id, cut)
+        inherited = await _inherit(services.store, log, source_id, cut)
+        return Forked(log, inherited, await _hand_down(choices, log))
     except BaseException:
         await discard(services.store, log)
         raise
@@ -57,7 +70,17 @@ async def _inherit(store: Store, log: SessionLog, source_id: SessionId, cut: int
     return deque(events)
 
 
-async def _last_end(store: Store, session_id: SessionId) -> int:
-    """How many events a stored session had just after its newest turn/end; 0 before the first."""
-    events = (await store.inspect(session_id)).events
-    return next((event.seq + 1 for event in reversed(events) if isinstance(event.body, TurnEnd)), 0)
+async def _stored_state(store: Store, session_id: SessionId) -> SessionState:
+    state = SessionState()
+    await in_slices(state.apply, (await store.inspect(session_id)).events)
+    return state
+
+
+async def _hand_down(choices: Choices, log: SessionLog) -> Event | None:
+    """Tell a fork of what its source's user chose after the turns it inherited, if that is anything."""
+    change = choices.beyond(Choices.of(log.state))
+    if change is None:
+        return None
+    event = log.append(change)
+    await log.sync()
+    return event

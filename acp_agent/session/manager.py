@@ -23,12 +23,16 @@ from acp_agent.session.loading import give_up, load_root, refuse_child
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Place, Services, Session, View
 from acp_agent.session.slices import Slices
+from acp_agent.session.stored_images import fetch_images, shown_content
+from acp_agent.session.surroundings import Surroundings
 from acp_agent.session.work import Opening, Order, Work
 from acp_agent.stores.base import Page
 from acp_agent.subagents.inprocess import InProcessDelegation
 from acp_agent.subagents.views import ViewFactory
 
 T = TypeVar("T")
+
+NOTHING = Surroundings()
 
 
 class RootViews(ViewFactory, Protocol):
@@ -37,6 +41,10 @@ class RootViews(ViewFactory, Protocol):
     @property
     def root(self) -> View:
         """The root session's own view."""
+        ...
+
+    def begin(self) -> None:
+        """Told when the client knows of the session."""
         ...
 
     def past(self, event: Event, *, show: bool) -> None:
@@ -66,25 +74,30 @@ class SessionManager:
 
     # -- making and opening
 
-    def create(self, cwd: str) -> Session:
-        """A new root session. Raises `InvalidParams` for a directory that cannot be worked in."""
+    def create(self, cwd: str, around: Surroundings = NOTHING) -> Session:
+        """A new root session. Raises `InvalidParams` for a directory that cannot be worked in.
+
+        The one who asks calls `Session.begin` after telling the client of it.
+        """
         directory = working_directory(cwd)
         services = self._services
         made = services.clock.created_at()
         header = SessionHeader(id=services.ids.session(), created_at=made, cwd=str(directory))
         log = SessionLog(header, services.store.create(header, header.id), services.clock)
-        session, _ = self._open(log, directory)
-        self._sessions[header.id] = session
+        session, _ = self._open(log, directory, around)
+        self._add(session, around)
         return session
 
-    def load(self, session_id: SessionId, cwd: str, *, show: bool) -> Opening[Session]:
+    def load(
+        self, session_id: SessionId, cwd: str, around: Surroundings = NOTHING, *, show: bool
+    ) -> Opening[Session]:
         """Begin to open a stored root session; `show` has its history shown to the client before the work is done.
 
         The one who asks calls `opened` after telling the client what came of it. Raises `InvalidParams`; the work
         raises `SessionBusy` for a session that is open here, and what `load_root` raises.
         """
         directory = working_directory(cwd)
-        work = self._start(lambda: self._load(session_id, directory, show), stoppable=True)
+        work = self._start(lambda: self._load(session_id, directory, around, show), stoppable=True)
         opening = Opening(session_id, work)
         self._openings[session_id] = opening
         return opening
@@ -94,59 +107,90 @@ class SessionManager:
         if self._openings.get(opening.session_id) is opening:
             del self._openings[opening.session_id]
         opening.answer()
+        if opening.session_id in self._sessions:
+            self._sessions[opening.session_id].begin()
 
-    def fork(self, source_id: SessionId, cwd: str) -> Work[Session]:
+    def fork(self, source_id: SessionId, cwd: str, around: Surroundings = NOTHING) -> Work[Session]:
         """Begin to make a new root session with the ended turns of another, active or stored, in any directory.
+
+        The one who asks calls `Session.begin` after telling the client of it.
 
         Raises `InvalidParams`; the work raises what `fork_root` raises.
         """
         directory = working_directory(cwd)
-        return self._start(lambda: self._fork(source_id, directory), stoppable=True)
+        return self._start(lambda: self._fork(source_id, directory, around), stoppable=True)
 
-    async def _load(self, session_id: SessionId, directory: Path, show: bool) -> Session:
+    async def _load(self, session_id: SessionId, directory: Path, around: Surroundings, show: bool) -> Session:
         async with self._order.of(session_id):
             if session_id in self._sessions:
                 raise SessionBusy(f"session {session_id!r} is open already; close it first (session/close)",
                                   sessionId=session_id)  # fmt: skip
             loaded = await load_root(self._services, session_id, directory)
             try:
-                return await self._activate(loaded.log, directory, loaded.history, show, loaded.children)
+                return await self._activate(loaded.log, directory, around, loaded.history, show, loaded.children)
             except BaseException:
                 await give_up(loaded.log)
                 raise
 
-    async def _fork(self, source_id: SessionId, directory: Path) -> Session:
+    async def _fork(self, source_id: SessionId, directory: Path, around: Surroundings) -> Session:
         services = self._services
         async with self._order.of(source_id):
             source = self._sessions.get(source_id) or self._leaving.get(source_id)
-            log, history = await fork_root(services, source_id, source, directory)
+            forked = await fork_root(services, source_id, source, directory)
         try:
-            return await self._activate(log, directory, history, show=False)
+            session = await self._activate(forked.log, directory, around, forked.inherited, show=False)
         except BaseException:
-            await discard(services.store, log)
+            await discard(services.store, forked.log)
             raise
+        if (event := forked.choices) is not None:
+            session.at_first(lambda: session.view.event(event))
+        return session
 
     async def _activate(
-        self, log: SessionLog, directory: Path, history: deque[Event], show: bool,
+        self, log: SessionLog, directory: Path, around: Surroundings, history: deque[Event], show: bool,
         children: dict[CallId, int] | None = None,
     ) -> Session:
-        session, views = self._open(log, directory, children)
+        session, views = self._open(log, directory, around, children)
         slices = Slices()
+        services = self._services
         while history:
-            views.past(history.popleft(), show=show)
+            event = history.popleft()
+            if show:
+                await fetch_images(services.store, log.header.id, shown_content(event.body), views.root.see,
+                                   services.warn)
+            views.past(event, show=show)
             await slices.pause()
             if show:
                 await views.root.drained()
-        self._sessions[log.header.id] = session
+        self._add(session, around)
         return session
 
+    def _add(self, session: Session, around: Surroundings) -> None:
+        """Make a session active. Its servers are started when the client knows of it: it may be told of their failures.
+        """
+        self._sessions[session.place.session] = session
+        if not around.servers or not self._services.serves:
+            return
+        from acp_agent.mcp.servers import McpServers
+
+        def failed(name: str, reason: str) -> None:
+            self._services.warn(f"session {session.place.session}: the MCP server {name} is not available: {reason}")
+            session.view.notice("warning", f"The MCP server {name} is not available", reason)
+
+        servers = McpServers(around.servers, session.place.cwd, session.keep_image,
+                             changed=session.toolbox.changed, failed=failed)
+        session.toolbox.equip(servers)
+        session.at_first(lambda: servers.start(self._services.spawn))
+
     def _open(
-        self, log: SessionLog, directory: Path, children: dict[CallId, int] | None = None
+        self, log: SessionLog, directory: Path, around: Surroundings, children: dict[CallId, int] | None = None
     ) -> tuple[Session, RootViews]:
         header = log.header
-        place = Place(header.id, header.id, (), directory, header.delegation_depth)
+        further = tuple(path for path in around.directories if path != directory)
+        place = Place(header.id, header.id, (), directory, header.delegation_depth, further)
         views = self._views(place)
         session = Session(self._services, place, log, views.root)
+        session.at_first(views.begin)
         session.delegation = InProcessDelegation(self._services, session, views, children)
         return session, views
 

@@ -43,7 +43,7 @@ def encode_line(value: Any) -> bytes:
     try:
         return _encode(value) + b"\n"
     except UnicodeEncodeError:
-        return _encode(scrub_surrogates(msgspec.to_builtins(value))) + b"\n"
+        return _encode(scrub_surrogates(msgspec.to_builtins(value, enc_hook=msgspec.json.decode))) + b"\n"
 
 
 def to_record(event: Event) -> Record:

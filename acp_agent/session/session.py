@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import anyio
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.clock import Clock
-from acp_agent.errors import AgentError
+from acp_agent.errors import AgentError, StoreError
 from acp_agent.ids import IdSource, SessionId
+from acp_agent.images import Image
 from acp_agent.loop.digests import RequestDigester, Tokeniser
-from acp_agent.loop.host import Answer, Host, Live, Question
+from acp_agent.loop.host import Answer, Desk, Host, Live, Question
 from acp_agent.loop.prompt import system_prompt
 from acp_agent.loop.turn import Turn
-from acp_agent.providers.base import Caller, Provider
+from acp_agent.providers.base import Caller, ModelInfo, Provider
 from acp_agent.providers.base import Path as AddressPath
+from acp_agent.session.commands import Call, CommandRun, Subject
+from acp_agent.session.configuration import applied
 from acp_agent.session.events import (
     AbortCause,
     Aborted,
     Body,
     Event,
+    ImageBlock,
     SessionConfig,
     Source,
     TextBlock,
@@ -31,17 +37,26 @@ from acp_agent.session.events import (
     UserMessage,
 )
 from acp_agent.session.log import SessionLog
+from acp_agent.session.prompts import ImagePart, PromptPart, TextPart, attachment, content, image_block
+from acp_agent.session.stored_images import fetch_images
+from acp_agent.session.toolbox import Toolbox
 from acp_agent.stores.base import Store
 from acp_agent.tools.base import Effects
 from acp_agent.tools.delegation import Delegation
 from acp_agent.tools.permission import Mode
 from acp_agent.tools.registry import Registry
 
+NO_TRACE: Mapping[str, str] = MappingProxyType({})
 _MODES = frozenset(mode.value for mode in Mode)
 
 
 class View(Live, Protocol):
     """What a client sees of a session, and whom the session asks."""
+
+    @property
+    def desk(self) -> Desk:
+        """What the client does for the session's tools."""
+        ...
 
     def event(self, event: Event) -> None:
         """Told of every event after it is in the log."""
@@ -64,6 +79,8 @@ class Services(Struct, frozen=True):
     home: str
     mode: Mode
     max_depth: int
+    serves: bool
+    """Whether MCP servers are started: not where tool results come from a recording."""
     next_root: Callable[[], int]
     """Gives out the ordinals of roots in the order of their first model call."""
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
@@ -72,13 +89,14 @@ class Services(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """Where a session stands: its own id, its root's, its path below the root, and its directory."""
+    """Where a session stands: its own id, its root's, its path below the root, its directory and further ones."""
 
     session: SessionId
     root: SessionId
     path: AddressPath
     cwd: Path
     depth: int = 0
+    directories: tuple[Path, ...] = ()
 
 
 class QueuedPrompt:
@@ -87,7 +105,12 @@ class QueuedPrompt:
     The session's next turn begins when `answered`, where there is one, is set too.
     """
 
-    def __init__(self, message: UserMessage, preface: Sequence[Body]) -> None:
+    def __init__(self, parts: Sequence[PromptPart], message: UserMessage, preface: Sequence[Body],
+                 command: Call | None = None, trace: Mapping[str, str] = NO_TRACE) -> None:
+        """`preface` are events that begin its turn; a `command` is run in a turn's place."""
+        self.parts = parts
+        self.command = command
+        self.trace = trace
         self.message = message
         self.preface = preface
         self.done = anyio.Event()
@@ -105,8 +128,10 @@ class Session:
     """A root or a child. Prompts run one after the other, in the order they were admitted."""
 
     def __init__(self, services: Services, place: Place, log: SessionLog, view: View,
-                 inherited_grants: Callable[[], Mapping[str, bool]] = dict) -> None:
-        """`inherited_grants` are the parent's, which a child may rely on."""
+                 inherited_grants: Callable[[], Mapping[str, bool]] = dict, toolbox: Toolbox | None = None) -> None:
+        """`inherited_grants` are the parent's, which a child may rely on; `toolbox` is the parent's, which it uses."""
+        self.toolbox = toolbox or Toolbox(services.registry)
+        self._owns_toolbox = toolbox is None
         self.place = place
         self.log = log
         self.view = view
@@ -114,15 +139,18 @@ class Session:
         self._inherited_grants = inherited_grants
         self._queue: deque[QueuedPrompt] = deque()
         self._current: QueuedPrompt | None = None
-        self._turn: Turn | None = None
+        self._turn: Turn | CommandRun | None = None
         self._working = False
         self._idle = anyio.Event()
         self._idle.set()
         self._requested = False
         self._closed = False
-        self._roots = (place.cwd.resolve(),)
-        self._digester = RequestDigester(Tokeniser([str(place.cwd)], services.home))
+        self._roots = tuple(path.resolve() for path in (place.cwd, *place.directories))
+        self._digester = RequestDigester(Tokeniser(list(map(str, (place.cwd, *place.directories))), services.home))
         self.delegation: Delegation | None = None
+        self._first: list[Callable[[], None]] = []
+        self._open_questions: list[Callable[[], None]] = []
+        """What to do about each open permission question when the mode is another."""
         self.children: list[Session] = []
         """The children that are running."""
         log.listen(view.event)
@@ -141,13 +169,45 @@ class Session:
             self.log.append(SessionConfig(mode=mode.value))
         for child in self.children:
             child.set_mode(mode)
+        for reconsider in list(self._open_questions):
+            reconsider()
+
+    def configure(self, model: str | UnsetType = UNSET, **options: str) -> None:
+        """Choose a model or other options, also for running children; the next model call is made so."""
+        self.log.append(SessionConfig(model=model, options=options or UNSET))
+        for child in self.children:
+            child.configure(model, **options)
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The models to choose from."""
+        return self._services.provider.models()
+
+    @contextmanager
+    def _watching(self, reconsider: Callable[[], None]) -> Iterator[None]:
+        self._open_questions.append(reconsider)
+        try:
+            yield
+        finally:
+            self._open_questions.remove(reconsider)
+
+    def at_first(self, deed: Callable[[], None]) -> None:
+        """Have something done once the client knows of the session."""
+        self._first.append(deed)
+
+    def begin(self) -> None:
+        """The client knows of the session from now on: news of it may be sent."""
+        first, self._first = self._first, []
+        for deed in first:
+            deed()
 
     # -- prompts
 
-    def admit(self, text: str, preface: Sequence[Body] = ()) -> QueuedPrompt:
-        """Queue a prompt, without waiting."""
-        message = UserMessage((TextBlock(text),), Source("user"), "user", self._services.ids.message())
-        prompt = QueuedPrompt(message, preface)
+    def admit(self, prompted: str | Sequence[PromptPart], preface: Sequence[Body] = (),
+              command: Call | None = None, trace: Mapping[str, str] = NO_TRACE) -> QueuedPrompt:
+        """Queue a prompt, without waiting; or the command that it calls. `trace` is what it is a part of."""
+        parts = (TextPart(prompted),) if isinstance(prompted, str) else prompted
+        message = UserMessage(content(parts), Source("user"), "user", self._services.ids.message())
+        prompt = QueuedPrompt(parts, message, preface, command, trace)
         self._queue.append(prompt)
         if not self._working:
             self._working = True
@@ -168,15 +228,53 @@ class Session:
 
     async def _run(self, prompt: QueuedPrompt) -> None:
         try:
-            self._turn = Turn(self._host(), prompt.message, prompt.preface)
-            prompt.settle(await self._turn.run())
+            prompt.settle(await self._outcome(prompt))
         except AgentError as error:
+            if isinstance(error, StoreError):
+                self.view.notice("error", "The session cannot be stored", error.message)
             prompt.settle(error=error)
         except Exception as error:
             self._services.warn(f"session {self.place.session}: a turn failed unexpectedly: {error!r}")
             prompt.settle(error=AgentError(f"the turn failed unexpectedly ({type(error).__name__})"))
         finally:
             self._turn = None
+
+    async def _outcome(self, prompt: QueuedPrompt) -> TurnOutcome:
+        if prompt.command is not None:
+            self._turn = run = self._command_run(prompt, prompt.command)
+            return await run.run()
+        self._turn = turn = Turn(self._host(), prompt.message, prompt.preface)
+        await self._keep_images(prompt.parts, turn)
+        return await turn.run()
+
+    def _command_run(self, prompt: QueuedPrompt, call: Call) -> CommandRun:
+        subject = Subject(self.log, self._registry, self.toolbox.report)
+        text = "".join(part.text for part in prompt.parts if isinstance(part, TextPart))
+        return CommandRun(subject, self._services.ids, call, prompt.message.id, text)
+
+    async def _keep_images(self, parts: Sequence[PromptPart], turn: Turn) -> None:
+        """What cannot be stored lets the turn not begin; a cancelled one does not need it."""
+        for part in parts:
+            if isinstance(part, ImagePart) and not turn.cancelled:
+                await self.keep_image(part.data, part.image, part.name)
+
+    async def keep_image(self, data: bytes, image: Image, name: str | None = None) -> ImageBlock:
+        """Store an image with the session; the block that stands for it. Raises `StoreError`."""
+        with anyio.CancelScope(shield=True):
+            await self._services.store.put_blob(self.place.session, data)
+        return image_block(ImagePart(data, image, name))
+
+    async def _fetch(self, content: Sequence[TextBlock | ImageBlock]) -> None:
+        images = [block for block in content if isinstance(block, ImageBlock)]
+        if not images:
+            return
+        services, session = self._services, self.place.session
+        with anyio.CancelScope(shield=True):
+            for about in filter(None, map(attachment, images)):
+                data = services.effects.image(session, about.attachment_id)
+                if data is not None:
+                    await services.store.put_blob(session, data)
+            await fetch_images(services.store, session, images, self.view.see, services.warn)
 
     def cancel(self, cause: str = "user") -> None:
         """Stop the running turn and everything queued. Nothing happens in an idle session."""
@@ -194,6 +292,11 @@ class Session:
             self._queue.remove(prompt)
             prompt.settle(Aborted(AbortCause("user")))
 
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """The trace that the running prompt is a part of."""
+        return NO_TRACE if self._current is None else self._current.trace
+
     async def idle(self) -> None:
         """Wait until no turn is running and none is queued."""
         await self._idle.wait()
@@ -206,10 +309,19 @@ class Session:
         answers = [prompt.answered for prompt in (self._current, *self._queue) if prompt is not None]
         self.cancel(cause)
         await self.idle()
-        for answered in answers:
-            if answered is not None:
-                await answered.wait()
-        await self.log.aclose()
+        failure: StoreError | None = None
+        async with anyio.create_task_group() as group:  # what servers take to end must hold up nothing else
+            if self._owns_toolbox:
+                group.start_soon(self.toolbox.aclose)
+            for answered in answers:
+                if answered is not None:
+                    await answered.wait()
+            try:
+                await self.log.aclose()
+            except StoreError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     # -- what a turn works with
 
@@ -219,11 +331,18 @@ class Session:
         return Host(
             log=self.log, session=place.session, cwd=place.cwd, roots=self._roots,
             spill=services.store.spill_directory(place.session), provider=services.provider,
-            registry=services.registry, effects=services.effects, ids=services.ids, live=self.view,
-            digester=self._digester, system=system_prompt(cwd), caller=self._caller,
+            registry=self._registry, ready=self.toolbox.settled, desk=self.view.desk, effects=services.effects,
+            ids=services.ids, live=self.view, digester=self._digester,
+            system=system_prompt(cwd, place.directories), caller=self._caller,
             root_ordinal=self._root_ordinal, first_request=self._first_request, mode=lambda: self.mode,
-            grants=self.grants, ask=self.view.ask, delegate=self.delegation, warn=services.warn,
+            watching=self._watching, configured=lambda config: applied(self.log.state, config),
+            grants=self.grants, ask=self.view.ask, fetch=self._fetch, trace=self.trace, delegate=self.delegation,
+            warn=services.warn,
         )  # fmt: skip
+
+    def _registry(self) -> Registry:
+        """A child has nobody to ask: no child may wait for a person."""
+        return self.toolbox.registry(asks=self.view.desk.asks)
 
     def grants(self) -> Mapping[str, bool]:
         """What the user allowed or refused for the rest of the session."""
@@ -232,7 +351,7 @@ class Session:
     def _caller(self, purpose: str) -> Caller:
         place, state = self.place, self.log.state
         return Caller(place.session, place.root, place.path, purpose, state.ordinals.get(purpose, 0),
-                      str(place.cwd), state.bound)
+                      str(place.cwd), state.bound, state.model)
 
     def _root_ordinal(self) -> int | None:
         if self.place.path or self.log.state.has_sent:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.ids import CallId
 from acp_agent.session.events import (
@@ -42,6 +43,7 @@ from acp_agent.session.events import (
     TurnEnd,
     TurnOutcome,
     TurnStart,
+    Usage,
     UserMessage,
 )
 
@@ -53,6 +55,24 @@ class OpenCall(Struct):
 
     block: ToolCallBlock
     seq: int | None = None
+
+
+class Spent(Struct):
+    """The tokens of the answers that a session itself was given, and how many answers that were. Cached tokens are
+    counted apart: `input` are the others.
+    """
+
+    answers: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+
+    def add(self, usage: Usage) -> None:
+        """Count one more answer."""
+        self.answers += 1
+        self.input += usage.input_tokens
+        self.cached += usage.cached
+        self.output += usage.output_tokens
 
 
 class SessionState:
@@ -90,6 +110,11 @@ class SessionState:
         self.title: str | None = None
         self.ordinals: dict[str, int] = {}
         self.mode: str | None = None
+        self.model: str | None = None
+        self.options: dict[str, Any] = {}
+        self.spent = Spent()
+        self.usage: Usage | UnsetType = UNSET
+        """The newest answer's, where it said."""
         self.grants: dict[str, bool] = {}
         self.seen: dict[str, str | None] = {}
         self.todos: tuple[Todo, ...] = ()
@@ -172,6 +197,7 @@ class SessionState:
 
     def _surface(self, event: Event, body: Surface) -> None:
         if isinstance(body, AssistantMessage):
+            self._use(event, body)
             for block in body.message.content:
                 if isinstance(block, ToolCallBlock):
                     self.open_calls[block.id] = OpenCall(block)
@@ -181,6 +207,11 @@ class SessionState:
             for result in body.message.content:
                 self.open_calls.pop(result.tool_call_id, None)
         self._place(event, body)
+
+    def _use(self, event: Event, body: AssistantMessage) -> None:
+        self.usage = body.usage
+        if body.usage is not UNSET and event.seq >= self._seed_length:
+            self.spent.add(body.usage)
 
     def _place(self, event: Event, body: Surface) -> None:
         operation = event.surface_op
@@ -213,6 +244,14 @@ class SessionState:
             self.has_sent = True
             self.ordinals[body.purpose] = body.ordinal + 1
 
+    def _configure(self, body: SessionConfig) -> None:
+        if body.mode is not UNSET:
+            self.mode = body.mode
+        if body.model is not UNSET:
+            self.model = body.model
+        if body.options is not UNSET:
+            self.options.update(body.options)
+
     def _remember(self, body: Body | Opaque) -> None:
         match body:
             case RequestHeader():
@@ -221,8 +260,8 @@ class SessionState:
                 self.context = body
             case SessionTitle():
                 self.title = body.title
-            case SessionConfig(mode=str() as mode):
-                self.mode = mode
+            case SessionConfig():
+                self._configure(body)
             case ApprovalGrant():
                 self.grants[body.key] = body.allow
             case FileSeen():

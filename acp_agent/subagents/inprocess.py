@@ -7,10 +7,10 @@ from msgspec import UNSET
 
 from acp_agent.ids import CallId
 from acp_agent.providers.base import Hop
+from acp_agent.session.configuration import Choices
 from acp_agent.session.events import (
     ApprovalGrant,
     Event,
-    SessionConfig,
     SessionHeader,
     SpawnKey,
     SubagentDescriptor,
@@ -48,7 +48,7 @@ class InProcessDelegation:
         own = len(child.log.state.nodes)
         self._parent.children.append(child)
         try:
-            admitted = child.admit(prompt, [descriptor])
+            admitted = child.admit(prompt, [descriptor], trace=self._parent.trace)
             await self._finish(child, admitted)
         finally:
             self._parent.children.remove(child)
@@ -81,17 +81,17 @@ class InProcessDelegation:
         )  # fmt: skip
         # The parent's own spelling of the directory: its tree stays together however a client spells it later.
         path = (*parent.place.path, Hop(call_id, index))
-        place = Place(header.id, parent.place.root, path, parent.place.cwd, depth)
+        place = Place(header.id, parent.place.root, path, parent.place.cwd, depth, parent.place.directories)
         log = SessionLog(header, services.store.create(header, place.root), services.clock)
-        mode = parent.mode
+        chosen = Choices.of(state, parent.mode.value)
         if cut:
             try:
                 await log.seed(await services.store.fork(header.id, parent.place.session, cut))
             except BaseException:
                 await give_up(log)
                 raise
-        log.append(SessionConfig(mode=mode.value))
-        child = Session(services, place, log, self._views.child(place, description), parent.grants)
+        log.append(chosen.whole())
+        child = Session(services, place, log, self._views.child(place, description), parent.grants, parent.toolbox)
         child.delegation = InProcessDelegation(services, child, self._views)
 
         def told(event: Event) -> None:
