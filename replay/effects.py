@@ -6,15 +6,19 @@ and step numbers of a replayed session equal the recorded ones, those of a fork 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.errors import RecordingError
-from acp_agent.ids import CallId
+from acp_agent.ids import BlobId, CallId, SessionId
 from acp_agent.session.events import ApprovalGrant, ImageBlock, TextBlock, ToolContent, ToolError
+from acp_agent.stores.layout import BLOBS
 from acp_agent.tools.base import CallKey, Observation, Outcome, RecordedCall
 from replay.fixture import Recording
 from replay.lanes import Drift, Lane
@@ -190,6 +194,12 @@ class ReplayEffects:
                 turn=key.turn, step=key.step, position=key.position)
         return RecordedCall(_expanded(found.outcome, lane, key.cwd), found.approved, found.held, found.grant)
 
+    def image(self, session: SessionId, blob: BlobId) -> bytes | None:
+        """What lies in `blobs/` beside the recording; None in live mode, too: then the tool stored it."""
+        if self._mode == "live":
+            return None
+        return stored_image(Path(self._replay.lanes.of(session).recording.file).parent, blob)
+
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         """Compare a live result with the recorded one; the first difference of a lane is reported."""
         try:
@@ -232,6 +242,17 @@ class ReplayEffects:
         if steps is None:
             steps = self._steps[id(lane.recording)] = read_steps(lane.recording)
         return steps
+
+
+def stored_image(directory: Path, blob: BlobId) -> bytes | None:
+    """An image of a replay directory, if it is there and still what its name says."""
+    if re.fullmatch("[0-9a-f]{64}", blob) is None:
+        return None
+    try:
+        data = (directory / BLOBS / blob).read_bytes()
+    except OSError:
+        return None
+    return data if hashlib.sha256(data).hexdigest() == blob else None
 
 
 def shorten(text: str) -> str:

@@ -18,7 +18,7 @@ update that then says nothing new. A call's diffs, state and result stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -85,25 +85,30 @@ def _ends_turn(frame: Frame, answers: Request) -> bool:
 
 
 def _mode_anchors(conversation: Conversation) -> dict[int, Request]:
-    """Which request brought about an update of mode or options: the nearest answered one of its kind."""
+    """Which request brought about an update of mode or options: the oldest one that is open when it comes, of either
+    kind, for mode and options are kept in step; else the oldest answered one of its own kind that has none yet.
+    """
     anchors: dict[int, Request] = {}
-    early: dict[tuple[str, str | None], list[Frame]] = {}
     owed: dict[tuple[str, str | None], list[Request]] = {}
+    answered = {frame.answers.number: frame.at for frame in conversation.frames if frame.answers is not None}
+    setters = [request for request in conversation.requests if request.method in MODES.values()]
     for frame in conversation.frames:
         method = None if frame.history else MODES.get(_kind(frame))
         answers = frame.answers
         if method is not None:
             requests = owed.get((method, frame.session), [])
-            if requests:
-                anchors[frame.at] = requests.pop(0)
-            else:
-                early.setdefault((method, frame.session), []).append(frame)
-        elif answers is not None and answers.method in MODES.values():
-            updates = early.pop((answers.method, answers.session), [])
-            anchors |= {update.at: answers for update in updates}
-            if not updates:
-                owed.setdefault((answers.method, answers.session), []).append(answers)
+            cause = _open_at(frame, setters, answered) or (requests.pop(0) if requests else None)
+            if cause is not None:
+                anchors[frame.at] = cause
+        elif answers is not None and answers in setters and answers not in anchors.values():
+            owed.setdefault((answers.method, answers.session), []).append(answers)
     return anchors
+
+
+def _open_at(frame: Frame, requests: Sequence[Request], answered: Mapping[int, int]) -> Request | None:
+    """The oldest of the requests, in the frame's session, that was sent before it and answered after it."""
+    return next((request for request in requests if request.session == frame.session and request.at < frame.at
+                 and answered.get(request.number, frame.at) > frame.at), None)  # fmt: skip
 
 
 # ---------------------------------------------------------------- one prompt

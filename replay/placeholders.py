@@ -108,7 +108,8 @@ def _end(text: str, start: int) -> int:
 
 
 def _message(message: Surface) -> Any:
-    return msgspec.to_builtins(message if isinstance(message, UserMessage) else message.message)
+    """A message as plain values. An image's block holds JSON of whoever wrote it, which `to_builtins` cannot take."""
+    return msgspec.json.decode(msgspec.json.encode(message if isinstance(message, UserMessage) else message.message))
 
 
 def _leaves(value: Any) -> Iterator[str]:

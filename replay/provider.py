@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from acp_agent.errors import AgentError, ModelError, RecordingError
-from acp_agent.providers.base import Caller, ModelRequest, Prepared, RetryPolicy, Route
+from acp_agent.providers.base import Caller, ModelInfo, ModelRequest, Prepared, RetryPolicy, Route
 from acp_agent.session.events import (
     BlockStart,
     Chunk,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_MODEL = ModelConfig("replay", "recorded")
 """The route of a call whose recording does not say which model answered."""
+
+_UNKNOWN = f"{UNKNOWN_MODEL.provider}/{UNKNOWN_MODEL.model}"
 
 HANG_START = as_pieces([BlockStart(0, "text"), TextDelta(0, "partial")])
 """What a `hang` streams before it hangs."""
@@ -57,6 +59,31 @@ class ReplayProvider:
         """How many calls of each purpose were made without a session."""
         self._configs: dict[int, ModelConfig] = {}
         self._policy: RetryPolicy | None = None
+        self._models: tuple[ModelInfo, ...] | None = None
+
+    def models(self) -> Sequence[ModelInfo]:
+        """The models that the recordings name, the first root's first one in front; none where they cannot be used.
+
+        Whichever is chosen, each call is answered as it was recorded.
+        """
+        if self._models is None:
+            try:
+                self._models = tuple(self._named())
+            except RecordingError:
+                return ()
+        return self._models
+
+    def _named(self) -> Iterator[ModelInfo]:
+        lanes = self._replay.lanes
+        seen: set[str] = set()
+        for lane in (lanes.primary, *lanes):
+            for row in (row for _, row in lane.recording.own_rows() if isinstance(row, HeaderRow)):
+                config = self._config(row, lane)
+                model = f"{config.provider}/{config.model}"
+                # What stands for a model that no recording named is none: a replay of a replay offers no more than it.
+                if model not in seen | {_UNKNOWN}:
+                    seen.add(model)
+                    yield ModelInfo(model, config.model)
 
     def prepare(self, caller: Caller) -> Prepared:
         """Bind the caller to its lane and find its call. Loads the recording on first use.

@@ -271,7 +271,7 @@ def _end_marked(marks: frozenset[bytes], seconds: float) -> None:
     import time
 
     deadline = time.monotonic() + seconds
-    while (found := _marked(marks)) and time.monotonic() < deadline:
+    while (found := marked(marks)) and time.monotonic() < deadline:
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -293,7 +293,8 @@ def _wait(transport: Transport, seconds: float) -> None:
             time.sleep(0.001)
 
 
-def _marked(marks: frozenset[bytes]) -> list[int]:
+def marked(marks: frozenset[bytes]) -> list[int]:
+    """The processes in whose environment one of `marks` stands; none where there is no /proc."""
     found = []
     proc = Path("/proc")
     for directory in proc.iterdir() if proc.is_dir() else ():

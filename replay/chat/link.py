@@ -113,6 +113,15 @@ class Link:
         """Do not wait for the agent to end by itself."""
         self._hurried.set()
 
+    async def end_input(self) -> int | None:
+        """Tell the agent that nothing more will be said, and wait until it has ended; its exit status."""
+        await self._stdin.flush()
+        self._stdin.close()
+        self._transport.close_input()
+        await self._exited.wait()
+        await self._output_read()
+        return self._transport.status()
+
     async def aclose(self) -> None:
         """Close the agent's input and wait until it has ended, or for `GRACE` seconds."""
         if self._watching is not None:
@@ -185,6 +194,10 @@ class Link:
     def notify(self, method: str, params: Struct) -> None:
         """Tell the agent something."""
         self._say(encode_notification(method, params))
+
+    def send_line(self, line: bytes) -> None:
+        """Say a line as it is, line end included: it need not be a message, and nobody waits for an answer."""
+        self._say(line)
 
     def _say(self, line: bytes) -> None:
         if self._gone is None:
