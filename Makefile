@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 READY := $(VENV)/.ready
-PYTEST_ARGS ?= -q -n 2
+PYTEST_ARGS ?= -q -n 3
 
 # The first Python that runs and is new enough; `make PYTHON=... test` chooses another. The interpreter
 # behind it is used, so that a version manager's shim does not end up in the environment.

@@ -14,9 +14,12 @@ from tests.support.log_laws import check_store_laws
 
 
 def pytest_configure() -> None:
-    """A shell's background job ignores SIGINT, and so would every process it starts: tests send that signal."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A shell's background job ignores SIGINT, one of nohup SIGHUP, and so would every process it starts: tests send
+    these signals.
+    """
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

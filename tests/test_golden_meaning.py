@@ -396,3 +396,25 @@ def test_a_closed_session_answers_its_prompt_first_and_a_deleted_one_is_gone() -
     assert listed(run, 14) == ["{{session:3}}", "{{session:2}}", "{{session:1}}"]
     assert (listed(run, 22), listed(run, 25)) == (["{{session:1}}"], ["{{session:1}}"])
     assert len(run.logs) == 1
+
+
+def test_config_options_keeps_mode_and_option_in_step_and_hands_choices_down() -> None:
+    run = golden("config-options")
+    assert len(updates(run, "config_option_update")) == 1
+    assert [one["currentModeId"] for one in updates(run, "current_mode_update")] == [
+        "read-only", "full-access", "read-only", "full-access"]
+    answers = [frame.value["result"] for frame in run.wire if "configOptions" in (frame.value.get("result") or {})]
+    levels = [option["currentValue"] for answer in answers for option in answer["configOptions"]
+              if option["id"] == "thought_level"]
+    assert levels == ["default", "high", "high", "low", "low", "low"]
+    assert [frame.value["error"]["code"] for frame in run.wire if "error" in frame.value] == [-32602]
+
+
+def test_slash_commands_are_shown_again_and_counted_by_no_turn() -> None:
+    run = golden("slash-commands")
+    typed = [one["content"]["text"] for one in updates(run, "user_message_chunk")]
+    assert typed == ["/help", "/usage", "Which bird is it?", "/usage", "/rename   A heron, at last", "/rename",
+                     "/tools", "/mcp", "/fly away", "Tell me about /help"]
+    assert updates(run, "session_info_update")[-1]["title"] == "A heron, at last"
+    assert "in 3 answers" in text(run)
+    assert len(updates(run, "available_commands_update")) == 2

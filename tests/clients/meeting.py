@@ -16,7 +16,7 @@ from tests.support.client import AGENT, TIMEOUT, Failed
 from tests.support.history_laws import check_history
 from tests.support.laws import Entry, check_laws, parse_line
 from tests.support.log_laws import check_store_laws
-from tests.support.schema import Frame, Pending, is_request, validate_frame
+from tests.support.schema import Frame, Pending, validate_frame
 from tests.support.transcript import Transcript
 
 TEE = Path(__file__).with_name("tee.py")
@@ -39,8 +39,8 @@ class Wire(Transcript):
         return [frame.get("params", {}) for frame in frames if frame.get("method") == method]
 
     def questions(self) -> list[Frame]:
-        """The params of the agent's requests, in order."""
-        return [frame["params"] for frame in self.received if is_request(frame)]
+        """The params of the agent's questions for permission, in order."""
+        return [frame["params"] for frame in self.received if frame.get("method") == "session/request_permission"]
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

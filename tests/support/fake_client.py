@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
 import msgspec
 from msgspec import Struct
 
+from acp_agent.acp.capabilities import ClientCapabilities
 from acp_agent.acp.roots import ClientViews
-from acp_agent.acp.schema import PermissionResult
+from acp_agent.acp.services import ClientServices
+from acp_agent.ids import SessionId
 from acp_agent.rpc.envelope import encode_request
 from acp_agent.rpc.peer import PeerError
 from acp_agent.tools.registry import Registry
@@ -25,7 +28,9 @@ class FakeClient:
 
     def __init__(self, *answers: str | dict[str, Any] | PeerError | Hang) -> None:
         self.frames: list[Frame] = []
+        self.capabilities = ClientCapabilities()
         self.questions: list[Frame] = []
+        self.told: list[Frame] = []
         self.asked = anyio.Event()
         self._answers = deque(answers)
         self._pending = Pending()
@@ -46,7 +51,12 @@ class FakeClient:
     async def drained(self) -> None:
         """Always."""
 
-    async def request(self, method: str, params: Struct, result_type: type[PermissionResult]) -> PermissionResult:
+    def tell(self, method: str, params: Struct) -> None:
+        self.told.append(self._see(encode_request(1_000_000 + len(self.told), method, params)))
+
+    async def request(
+        self, method: str, params: Struct, result_type: type[T], late: Callable[[T], None] | None = None
+    ) -> T:
         self.questions.append(self._see(encode_request(len(self.questions), method, params))["params"])
         self.asked.set()
         answer = self._answers.popleft()
@@ -58,10 +68,14 @@ class FakeClient:
             answer = {"outcome": {"outcome": "selected", "optionId": answer}}
         return msgspec.convert(answer, result_type)
 
+    def services(self, session: SessionId) -> ClientServices:
+        """The session's way to this client."""
+        return ClientServices(self, session, lambda: self.capabilities, iter("abcdefgh").__next__)
+
     def views(self, *tools: Any) -> Any:
         """Makes the views of root sessions that offer `tools`."""
         registry = Registry(tools)
-        return lambda place: ClientViews(self, registry, place)
+        return lambda place: ClientViews(self, registry, place, self.services(place.session))
 
     def updates(self, *kinds: str) -> list[Frame]:
         """The updates of the given kinds, in order; all of them without one."""

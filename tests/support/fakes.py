@@ -11,9 +11,9 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from acp_agent.ids import CallId, MessageId, SessionId
-from acp_agent.loop.host import Answer, Question
-from acp_agent.providers.base import ModelRequest, Prepared, RetryPolicy, Route
+from acp_agent.ids import BlobId, CallId, MessageId, SessionId
+from acp_agent.loop.host import Answer, Desk, Question
+from acp_agent.providers.base import ModelInfo, ModelRequest, Prepared, RetryPolicy, Route
 from acp_agent.session.events import (
     BlockEnd,
     BlockStart,
@@ -37,6 +37,7 @@ from acp_agent.session.events import (
 from acp_agent.session.session import Place
 from acp_agent.tools.arguments import invalid
 from acp_agent.tools.base import Access, CallView, Diff, Effect, Kind, Outcome, ResultView, ToolContext
+from acp_agent.tools.questions import Elicit, Modes
 
 
 class FixedClock:
@@ -156,9 +157,13 @@ class ScriptedProvider:
         self.notes: tuple[Body, ...] = ()
         self.refusal: Exception | None = None
         """Raised by `prepare`."""
+        self.offered: tuple[ModelInfo, ...] = ()
         self.route = Route(ModelConfig("fake", "model-1"), 1_000)
         self.closed = 0
         """How many streams came to an end, whatever ended them."""
+
+    def models(self) -> Sequence[ModelInfo]:
+        return self.offered
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -226,7 +231,7 @@ class FakeTool:
     def announce(self, args: Any, cwd: Path) -> CallView:
         return CallView(f"{self.name} something", Kind.other)
 
-    def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
+    async def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
         return self._diffs
 
     def present(self, args: Any, result: ToolResult, cwd: Path) -> ResultView:
@@ -244,6 +249,17 @@ class FakeTool:
 Reply: TypeAlias = Answer | Hang
 
 
+class NoDesk:
+    """A client that does nothing for a session's tools."""
+
+    editor = None
+    terminals = None
+    asks: Modes = frozenset()
+
+    def elicit(self, position: int) -> Elicit | None:  # contract
+        return None
+
+
 class RecordingView:
     """Takes note of everything a session shows and asks; questions get `replies` in order, then a no."""
 
@@ -253,6 +269,10 @@ class RecordingView:
         self.started: list[int] = []
         self.outputs: list[tuple[int, str]] = []
         self.usages: list[Usage] = []
+        self.seen: dict[BlobId, bytes] = {}
+        self.terminals: list[tuple[int, str]] = []
+        self.notices: list[tuple[str, str, str]] = []
+        self.desk: Desk = NoDesk()
         self.questions: list[Question] = []
         self.asked = anyio.Event()
 
@@ -264,6 +284,15 @@ class RecordingView:
 
     def output(self, position: int, text: str) -> None:
         self.outputs.append((position, text))
+
+    def terminal(self, position: int, terminal: str) -> None:
+        self.terminals.append((position, terminal))
+
+    def notice(self, severity: str, title: str, description: str) -> None:
+        self.notices.append((severity, title, description))
+
+    def see(self, blob: BlobId, data: bytes) -> None:
+        self.seen[blob] = data
 
     def usage(self, usage: Usage) -> None:
         self.usages.append(usage)
@@ -291,6 +320,10 @@ class RecordingViews:
         self.known: list[Event] = []
         """The stored events of the root, shown or not."""
         self.shown: list[Event] = []
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
 
     def past(self, event: Event, *, show: bool) -> None:
         self.known.append(event)

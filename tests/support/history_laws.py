@@ -2,6 +2,9 @@
 
 The wire is read as it came; the log is projected as a load would show it. Both are reduced to what does not
 depend on how an answer was cut into chunks: each message's text, and everything else in order.
+
+There is one difference that must be: a call shown live in a terminal of the client's keeps that terminal, so its end
+says nothing of its content. A load has no terminal and shows the text.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import msgspec
 
 from acp_agent.acp.projection import Projection
 from acp_agent.errors import LogDamaged
+from acp_agent.ids import BlobId
 from acp_agent.session import codec
+from acp_agent.stores.layout import BLOBS
 from acp_agent.tools.registry import Registry, default_tools
 from tests.support.laws import Entry
 from tests.support.schema import id_key, is_response
@@ -23,7 +28,12 @@ from tests.support.schema import id_key, is_response
 Shown: TypeAlias = tuple[dict[str, str], list[Any]]
 """Each message's text by message id, and the other history updates in order."""
 
+TERMINAL = "(the client's terminal)"
+"""Stands for the content of a call whose output the client shows itself."""
+
 _TEXT = {"agent_message_chunk", "agent_thought_chunk"}
+_UNCOMPARED = {"usage_update", "user_message_chunk", "available_commands_update", "config_option_update", "notice"}
+"""What no history shows, and what only a history shows."""
 _REGISTRY = Registry(default_tools())
 
 
@@ -55,14 +65,26 @@ def _compare(log: Path, transcripts: list[list[Entry]], killed: Collection[int])
     seen, certain = False, True
     for number, transcript in enumerate(transcripts):
         for updates, loaded in _shown(transcript, session):
+            if loaded:
+                yield from _prompts(log.name, updates, stored)
             if loaded and seen and certain:
                 yield from _difference(log.name, "shown by a load", updates, "shown before", shown)
+            if loaded and any(map(_embeds, updates)):
+                yield f"law 3: {log.name}: a load shows a terminal"
             shown = updates if loaded else shown + updates
             seen = seen or bool(updates)
             certain = certain or loaded
         certain = certain and number not in killed
     if certain:
         yield from _difference(log.name, "stored", stored, "shown", shown)
+
+
+def _prompts(name: str, loaded: list[Any], stored: list[Any]) -> Iterator[str]:
+    """A load shows the prompts there were, images and all; later ones may be stored, too."""
+    shown, known = ([update for update in updates if update["sessionUpdate"] == "user_message_chunk"]
+                    for updates in (loaded, stored))
+    if shown != known[: len(shown)]:
+        yield f"law 3: {name}: a load shows the prompts {str(shown)[:200]}, stored are {str(known)[:200]}"
 
 
 def _project(log: Path) -> tuple[str, list[Any], list[Any]]:
@@ -72,8 +94,11 @@ def _project(log: Path) -> tuple[str, list[Any], list[Any]]:
     seed = header.seed_length or 0
     reader, projection = codec.Reader(str(log)), Projection(_REGISTRY, Path(str(header.cwd)), settled=True)
     parts: tuple[list[Any], list[Any]] = ([], [])
+    blobs = sorted((log.parent / BLOBS).glob("*"))
     for line in lines[1:]:
         for event in reader.read(line):
+            for blob in blobs:
+                projection.pictures.see(BlobId(blob.name), blob.read_bytes())
             parts[event.seq >= seed].extend(
                 json.loads(msgspec.json.encode(update)) for update in projection.updates(event))
     return header.id, *parts
@@ -111,7 +136,7 @@ def _difference(name: str, is_: str, stored: list[Any], was: str, shown: list[An
             yield f"law 3: {name}: message {message} is {is_} as {text[:80]!r}, {was} as " \
                   f"{str(shown_texts.get(message))[:80]!r}"  # fmt: skip
     for at, (one, other) in enumerate(zip(stored_rest, shown_rest, strict=False)):
-        if one != other:
+        if not _same(one, other):
             yield f"law 3: {name}: history update {at} is {is_} as {one}, {was} as {other}"
             return
     if len(stored_rest) != len(shown_rest):
@@ -122,12 +147,16 @@ def reduced(updates: Iterable[Any]) -> Shown:
     """Text of failed attempts stays in: the log does not know their messages, so they are never compared."""
     texts: dict[str, str] = {}
     rest: list[Any] = []
+    in_terminal: set[str] = set()
     for update in updates:
         kind = update["sessionUpdate"]
         if kind in _TEXT:
             texts[update["messageId"]] = texts.get(update["messageId"], "") + update["content"]["text"]
-        elif kind not in ("usage_update", "user_message_chunk") and not _transient(update):
-            rest.append(_plain(update))
+        elif _transient(update):
+            if _embeds(update):
+                in_terminal.add(update["toolCallId"])
+        elif kind not in _UNCOMPARED:
+            rest.append(_plain(update, in_terminal))
     return texts, rest
 
 
@@ -135,6 +164,21 @@ def _transient(update: Any) -> bool:
     return bool(update["sessionUpdate"] == "tool_call_update" and update.get("status") == "in_progress")
 
 
-def _plain(update: Any) -> Any:
-    """Raw input as a value, so that spacing does not matter."""
-    return {key: value for key, value in update.items() if key != "rawInput"}
+def _plain(update: Any, in_terminal: Collection[str]) -> Any:
+    """Without raw input, whose spacing does not matter; the content of a call's end is the terminal it was shown in."""
+    plain = {key: value for key, value in update.items() if key != "rawInput"}
+    if update["sessionUpdate"] == "tool_call_update" and update["toolCallId"] in in_terminal:
+        plain["content"] = ("in the place of the terminal", plain["content"]) if "content" in plain else TERMINAL
+    return plain
+
+
+def _embeds(update: Any) -> bool:
+    calls = update["sessionUpdate"] == "tool_call_update"
+    return calls and any(item["type"] == "terminal" for item in update.get("content") or ())
+
+
+def _same(stored: Any, shown: Any) -> bool:
+    """Where a terminal stayed, the text stands in the log alone."""
+    if shown.get("content") is TERMINAL and stored.get("content"):
+        return bool(stored | {"content": TERMINAL} == shown)
+    return bool(stored == shown)

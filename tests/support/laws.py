@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.support.schema import Frame, Pending, Sender, id_key, is_request, is_response, validate_frame
+from tests.support.service_laws import ServiceLaws
 from tests.support.session_laws import SessionLaws
 
 
@@ -39,12 +40,14 @@ def check_laws(transcript: Sequence[Entry], *, finished: bool = True, unstable: 
 
 def _violations(transcript: Sequence[Entry], finished: bool, unstable: bool) -> Iterator[str]:
     pending, answers, gates, sessions = Pending(), _Answers(), _Gates(), SessionLaws(CANCEL_LIMIT)
+    services = ServiceLaws()
     for position, entry in enumerate(transcript):
         if entry.sender == "client":
             if isinstance(entry.frame, dict):
                 validate_frame(entry.frame, "client", pending, unstable=unstable)
                 gates.client(entry.frame)
                 sessions.client(entry.frame, entry.at)
+                services.client(entry.frame)
             answers.client(entry)
             continue
         found = list(_line(entry))
@@ -54,10 +57,11 @@ def _violations(transcript: Sequence[Entry], finished: bool, unstable: bool) -> 
             found += [f"schema: {problem}" for problem in malformed]
             found += [*answers.agent(frame), *gates.agent(frame)]
             if not malformed:
-                found += sessions.agent(frame, entry.at)
+                found += [*sessions.agent(frame, entry.at), *services.agent(frame)]
         yield from (f"{problem} [line {position}: {_short(entry.raw)}]" for problem in found)
     if finished:
         yield from answers.missing()
+        yield from services.missing()
 
 
 def _line(entry: Entry) -> Iterator[str]:
@@ -70,6 +74,10 @@ def _line(entry: Entry) -> Iterator[str]:
         yield "law 1: a stdout line has no newline"
 
 
+LOGIN_FIRST = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
+"""Methods that may ask for a login, if there is a way to log in."""
+
+
 class _Answers:
     """Law 2: each request gets exactly one response, and each malformed line one error."""
 
@@ -78,6 +86,9 @@ class _Answers:
         self._malformed = 0
         self._echoes: Counter[str] = Counter()
         self._agent_ids: set[str] = set()
+        self._needs_login = False
+        """Whether the agent offered a way to log in."""
+        self._asked: dict[str, str] = {}
 
     def client(self, entry: Entry) -> None:
         frame = entry.frame
@@ -90,6 +101,7 @@ class _Answers:
         if sound and "id" not in frame:
             return
         if sound and _legal_id(frame["id"]):
+            self._asked[id_key(frame["id"])] = frame["method"]
             self._open[id_key(frame["id"])] += 1
             return
         self._malformed += 1
@@ -112,7 +124,11 @@ class _Answers:
             self._echoes[key] -= 1
         else:
             yield f"law 2: a response to {key}, which is not an open request"
-        if isinstance(frame.get("error"), dict) and frame["error"].get("code") == -32000:
+        method, result = self._asked.pop(key, ""), frame.get("result")
+        if method == "initialize" and isinstance(result, dict):
+            self._needs_login = bool(result.get("authMethods"))
+        if isinstance(frame.get("error"), dict) and frame["error"].get("code") == -32000 \
+                and not (self._needs_login and method in LOGIN_FIRST):
             yield "digest 27: -32000 means that a login is needed, and nothing here needs one"
 
     def missing(self) -> Iterator[str]:

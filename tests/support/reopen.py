@@ -94,7 +94,8 @@ async def load_and_close(store: Store, session: SessionId) -> list[str]:
     nothing: Any = None
     services = Services(
         store=store, provider=nothing, registry=nothing, effects=nothing, ids=RandomIds(), clock=SystemClock(),
-        home="/", mode=Mode.READ_ONLY, max_depth=0, next_root=lambda: 0, spawn=nothing, warn=warned.append,
+        home="/", mode=Mode.READ_ONLY, max_depth=0, serves=False, next_root=lambda: 0, spawn=nothing,
+        warn=warned.append,
     )  # fmt: skip
     root = (await store.tree(session))[0]
     loaded = await load_root(services, session, Path(str(root.cwd)))
@@ -128,6 +129,9 @@ async def export_all(store: Store, into: Path) -> dict[str, list[Log]]:
             file.write_bytes(data)
             assert data.endswith(b"\n"), f"{summary.id} is exported without its last newline"
             logs[root].append(read_log(data[:-1].split(b"\n")))
+            for blob in await store.blobs(summary.id):
+                (file.parent / layout.BLOBS).mkdir(exist_ok=True)
+                (file.parent / layout.BLOBS / blob).write_bytes(await store.blob(summary.id, blob))
     return logs
 
 

@@ -47,7 +47,8 @@ class _Session:
     current: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     cancel_sent: int = -1
-    cancel_answered: bool = False
+    cancel_answered: int = -1
+    """When the newest cancel was sent that was answered, as long as nothing came of a later prompt."""
 
     def end_messages(self) -> None:
         """No message that was streaming may go on: a tool round or a turn came to its end."""
@@ -143,6 +144,10 @@ class SessionLaws:
             yield from self._update(params["sessionId"], params["update"])
         elif method == "session/request_permission":
             yield from self._permission(frame)
+        elif method == "$/cancel_request":
+            question = self._questions.pop(id_key(frame["params"].get("requestId")), None)
+            if question is not None:  # withdrawn: whatever is still answered does not count
+                question.call.asking -= 1
 
     def _response(self, frame: Frame, at: float) -> Iterator[str]:
         key = id_key(frame["id"])
@@ -188,7 +193,7 @@ class SessionLaws:
             if reason not in STOP_REASONS:
                 yield f"digest 53: {reason!r} is not a stop reason"
             if ran and reason == "cancelled" and prompt.cancelled_at is not None:
-                session.cancel_answered = True
+                session.cancel_answered = session.cancel_sent
         elif frame["error"]["code"] == -32800 and not prompt.interrupted:
             yield "law 6: a prompt ended by session/cancel is answered with stopReason cancelled, not an error"
         if prompt.cancelled_at is not None and at and at - prompt.cancelled_at > self._limit:
@@ -216,11 +221,11 @@ class SessionLaws:
     def _in_turn(session: _Session, kind: str) -> Iterator[str]:
         if not session.prompts:
             yield f"law 2: {kind} when no prompt of the session is open"
-        elif session.cancel_answered:
-            if all(prompt.sent < session.cancel_sent for prompt in session.prompts):
+        elif session.cancel_answered >= 0:
+            if all(prompt.sent < session.cancel_answered for prompt in session.prompts):
                 yield f"law 6: {kind} after the cancelled turn's response"
             else:
-                session.cancel_answered = False
+                session.cancel_answered = -1
 
     def _permission(self, frame: Frame) -> Iterator[str]:
         params = frame["params"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from acp_agent.ids import IdSource, SessionId
+from acp_agent.ids import BlobId, IdSource, SessionId
 from acp_agent.loop.host import Answer
 from acp_agent.providers.base import Provider
 from acp_agent.session.events import AssistantChunk, Event, Finish, TurnOutcome
@@ -55,7 +55,7 @@ class World:
         self.services = Services(
             store=self.store, provider=provider, registry=Registry(tools), effects=effects or LiveEffects(),
             ids=ids or CountingIds(), clock=FixedClock(), home="/home/nobody", mode=mode, max_depth=max_depth,
-            next_root=self._next_root, spawn=self._spawn, warn=self.warned.append,
+            serves=False, next_root=self._next_root, spawn=self._spawn, warn=self.warned.append,
         )  # fmt: skip
         self.manager = SessionManager(self.services, views or self._make_views)
 
@@ -134,6 +134,7 @@ class RecordedEffects:
 
     def __init__(self, **outcomes: RecordedCall | Exception) -> None:
         self._outcomes = outcomes
+        self.images: dict[BlobId, bytes] = {}
         self.asked: list[CallKey] = []
         self.observed: list[tuple[str, Outcome]] = []
 
@@ -146,6 +147,10 @@ class RecordedEffects:
 
     def observe(self, key: CallKey, outcome: Outcome) -> None:
         self.observed.append((key.call_id, outcome))
+
+    def image(self, session: SessionId, blob: BlobId) -> bytes | None:
+        """Those in `images` are recorded."""
+        return self.images.get(blob)
 
 
 def shape(events: Sequence[Event]) -> list[str]:

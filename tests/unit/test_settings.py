@@ -18,6 +18,7 @@ from acp_agent.settings import (
     ModelChoice,
     Settings,
     SqliteStore,
+    credentials_file,
     read_settings,
     refuse_unavailable,
     setting_for_flag,
@@ -212,10 +213,18 @@ def test_a_database_is_a_file_found_as_every_other_path_is() -> None:
         settings(environ={"ACP_SESSION_STORE": "sqlite:"})
 
 
-def test_a_live_model_is_refused_where_nothing_else_could_answer() -> None:
-    with pytest.raises(SettingsError, match="ACP_MODEL: live models"):
-        refuse_unavailable(settings(environ={"ACP_MODEL": "openai/gpt"}))
-    refuse_unavailable(settings(environ={"ACP_MODEL": "openai/gpt", "ACP_REPLAY_DIR": "recording"}))
+@pytest.mark.parametrize("environ", [{}, {"ACP_REPLAY_DIR": "recording"}])
+def test_a_live_model_may_be_named_so_that_one_can_log_in(environ: dict[str, str]) -> None:
+    for model in ("openai/gpt", "anthropic/claude/latest"):
+        refuse_unavailable(settings(environ={"ACP_MODEL": model, **environ}))
+
+
+@pytest.mark.parametrize(("environ", "directory"), [
+    ({}, HOME / ".config"), ({"XDG_CONFIG_HOME": "/etc/mine"}, Path("/etc/mine")),
+    ({"XDG_CONFIG_HOME": "relative"}, HOME / ".config"),
+])
+def test_keys_lie_beside_the_config_file(environ: dict[str, str], directory: Path) -> None:
+    assert credentials_file(environ, HOME) == directory / "acp-agent/credentials.json"
 
 
 def test_a_scripted_model_is_a_file_found_as_every_other_path_is() -> None:

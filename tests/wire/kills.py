@@ -137,7 +137,16 @@ def load(running: AgentProcess, run: Run) -> list[dict[str, Any]]:
     """Load a session; the updates that its history is replayed with."""
     since = running.position
     accept(running.call("session/load", run.load_params))
-    return running.updates(run.session, since=since)
+    return past(running.updates(run.session, since=since))
+
+
+def past(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The updates that are history."""
+    return [update for update in updates if update["sessionUpdate"] not in _NEWS]
+
+
+_NEWS = frozenset({"available_commands_update", "usage_update"})
+"""What follows the answer to a load and is no history: it may have arrived or not."""
 
 
 def _counts(file: Path) -> dict[str, tuple[int, int]]:

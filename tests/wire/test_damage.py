@@ -20,7 +20,7 @@ from tests.support.client import AgentProcess
 from tests.support.log_laws import Log, check_store_laws
 from tests.support.reopen import KINDS, StorePlace, sessions
 from tests.support.store_damage import FILE_DAMAGES, LOG_DAMAGES, NO_LOGS, ROW_DAMAGES, LogDamage, RowDamage
-from tests.wire.kills import accept
+from tests.wire.kills import accept, past
 from tests.wire.moves import stop_reason
 from tests.wire.recordings import Log as Recorded
 from tests.wire.recordings import call, says, step, text, thought, tool, write
@@ -145,12 +145,12 @@ class Patient:
         """The repaired session loads twice alike and works, and has its first `kept` events."""
         first = self.agent()
         accept(first.call("session/load", self.params(self.session)))
-        shown = first.updates(self.session)
+        shown = past(first.updates(self.session))
         first.close()
         loaded = self.place.content()
         second = self.agent()
         accept(second.call("session/load", self.params(self.session)))
-        assert second.updates(self.session) == shown
+        assert past(second.updates(self.session)) == shown
         assert self.place.content() == loaded
         assert stop_reason(second.prompt(self.session, "More.")) == "end_turn"
         second.close()

@@ -64,7 +64,7 @@ def test_reject_extra_dirs(agent: Workbench, tmp_path: Path) -> None:
     process = agent(replay=write(tmp_path / "replay", Log("{{sessionId}}", created=0)))
     process.initialize()
     answer = process.call("session/new", {"cwd": str(agent.workspace), "mcpServers": [],
-                                          "additionalDirectories": [str(tmp_path)]})
+                                          "additionalDirectories": [str(tmp_path / "missing")]})
     assert answer["error"]["code"] == -32602
     assert process.close() == 0
     assert not list(agent.store.rglob("*.jsonl"))

@@ -235,9 +235,10 @@ def test_a_mode_decides_what_is_asked_and_what_is_refused(
     assert there == made
 
 
-def test_a_mode_that_is_set_while_a_question_is_open_holds_for_the_next_call(
+def test_a_mode_that_is_set_while_a_question_is_open_holds_for_that_call_and_the_next(
     agent: Workbench, tmp_path: Path,
 ) -> None:
+    """An answer that still comes to the question, which was withdrawn, means nothing."""
     replay = script(tmp_path / "replay", call(bash("a", "touch a"), bash("b", "touch b")), says("Done."))
     process, session = answered(agent, replay, policies.silent)
     prompt = process.start_prompt(session, "Run both.")
@@ -247,7 +248,7 @@ def test_a_mode_that_is_set_while_a_question_is_open_holds_for_the_next_call(
     process.respond(question, **policies.reject(question))
     process.response(prompt)
     assert len(questions(process)) == 1
-    assert [(agent.workspace / name).exists() for name in "ab"] == [False, True]
+    assert [(agent.workspace / name).exists() for name in "ab"] == [True, True]
 
 
 # ---------------------------------------------------------------- children

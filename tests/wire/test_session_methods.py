@@ -52,7 +52,9 @@ def test_what_can_be_done_with_stored_sessions_is_offered(desk: Desk) -> None:
     running = desk.bench(environ=desk.place.environ)
     offered = running.initialize()["agentCapabilities"]
     assert offered["loadSession"] is True
-    assert offered["sessionCapabilities"] == {name: {} for name in ("list", "delete", "resume", "close", "fork")}
+    assert offered["sessionCapabilities"] == {
+        name: {} for name in ("list", "delete", "resume", "close", "additionalDirectories", "fork")
+    }
     assert page(running) == {"sessions": []}
 
 

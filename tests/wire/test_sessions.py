@@ -73,7 +73,6 @@ BAD_MEMBERS: list[dict[str, Any]] = [
     {"mcpServers": [STDIO | {"args": [1]}]},
     {"mcpServers": [STDIO | {"env": {"A": "1"}}]},
     {"mcpServers": [STDIO | {"env": [{"name": "A"}]}]},
-    {"mcpServers": [{"type": "http", "name": "web", "url": "http://localhost", "headers": []}]},
     {"mcpServers": [{"type": "sse", "name": "web", "url": "http://localhost", "headers": []}]},
     {"mcpServers": [{"type": "acp", "name": "web", "serverId": "x"}]},
     {"mcpServers": [{"type": "new", "name": "web"}]},
@@ -81,13 +80,14 @@ BAD_MEMBERS: list[dict[str, Any]] = [
     {"mcpServers": [], "additionalDirectories": [5]},
     {"mcpServers": [], "additionalDirectories": [""]},
     {"mcpServers": [], "additionalDirectories": ["tmp"]},
-    {"mcpServers": [], "additionalDirectories": ["/tmp"]},
+    {"mcpServers": [], "additionalDirectories": ["/", "/nowhere-at-all"]},
 ]
 GOOD_MEMBERS: list[dict[str, Any]] = [
     {"mcpServers": None},
     {"mcpServers": []},
     {"mcpServers": [], "additionalDirectories": []},
     {"mcpServers": [], "additionalDirectories": None},
+    {"mcpServers": [], "additionalDirectories": ["/", "/"]},
     {"mcpServers": [STDIO]},
     {"mcpServers": [STDIO | {"type": "stdio"}]},
     {"mcpServers": [STDIO | {"args": None, "env": None}]},
@@ -101,7 +101,7 @@ def test_a_session_with_what_is_not_offered_or_is_malformed_is_refused(agent: Wo
         answer = running.call("session/new", {"cwd": str(agent.workspace)} | members)
         assert answer.get("error", {}).get("code") == INVALID_PARAMS, members
     named = running.call("session/new", {"cwd": str(agent.workspace), "mcpServers": [
-        {"type": "http", "name": "the-web", "url": "http://localhost", "headers": []}]})
+        {"type": "sse", "name": "the-web", "url": "http://localhost", "headers": []}]})
     assert "the-web" in named["error"]["message"]
     assert running.new_session() == "session-1"
 
@@ -145,7 +145,7 @@ BAD_BLOCKS: list[Any] = [
     [], "go", None, [None], ["go"], [{}], [{"type": "text"}], [{"type": "text", "text": 5}], [{"type": 5}],
     [{"type": "resource_link", "uri": "file:///a"}], [{"type": "resource_link", "name": "a"}],
     [{"type": "image", "data": "", "mimeType": "image/png"}], [{"type": "audio", "data": "", "mimeType": "audio/ogg"}],
-    [{"type": "resource", "resource": {"uri": "file:///a", "text": "a"}}],
+    [{"type": "resource", "resource": {"uri": "file:///a"}}],
     [{"type": "text", "text": "go"}, {"type": "video"}],
 ]
 
@@ -155,7 +155,7 @@ def test_a_prompt_with_content_that_was_not_offered_is_refused_and_starts_no_tur
     for prompt in BAD_BLOCKS:
         answer = running.call("session/prompt", {"sessionId": session, "prompt": prompt})
         assert answer.get("error", {}).get("code") == INVALID_PARAMS, prompt
-    assert running.updates(session) == []
+    assert [update["sessionUpdate"] for update in running.updates(session)] == ["available_commands_update"]
     assert stop_reason(running.prompt(session, "go")) == "end_turn"
     assert order(root_log(agent, session), "turn/start") == ["turn/start"]
 
@@ -319,7 +319,8 @@ def test_the_modes_are_the_four_and_an_unknown_one_is_refused_naming_them(agent:
         assert all(mode in error["message"] for mode in modes)
     for mode in modes:
         assert running.call("session/set_mode", {"sessionId": session, "modeId": mode})["result"] == {}
-    changes = [update["currentModeId"] for update in running.updates(session)]
+    changes = [update["currentModeId"] for update in running.updates(session)
+               if update["sessionUpdate"] == "current_mode_update"]
     assert changes == ["read-only", "ask", "accept-edits", "full-access"]
 
 

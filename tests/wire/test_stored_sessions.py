@@ -50,10 +50,10 @@ class Desk:
         return {"sessionId": session, "cwd": str(self.bench.workspace), "mcpServers": [], **more}
 
     def load(self, running: AgentProcess, session: str) -> list[Json]:
-        """Load a session; what it was shown with."""
+        """Load a session; what it was shown with, without what follows the answer."""
         since = running.position
         assert "modes" in running.call("session/load", self.params(session))["result"]
-        return running.updates(session, since=since)
+        return shown(running, session, since=since)
 
     def resume(self, running: AgentProcess, session: str) -> Json:
         """Resume a session; the result."""
@@ -75,6 +75,12 @@ class Desk:
     def log(self, session: str) -> Any:
         """A root session's log."""
         return self.place.export(self.directory / "looked-at")[session][0]
+
+
+def shown(running: AgentProcess, session: str, *, since: int = 0) -> list[Json]:
+    """The updates of a session, but for the commands that every session has: they are told at a moment of their own."""
+    return [update for update in running.updates(session, since=since)
+            if update["sessionUpdate"] != "available_commands_update"]
 
 
 @pytest.fixture(params=KINDS)
@@ -128,13 +134,13 @@ def test_a_session_is_closed_and_loaded_in_one_process_with_the_same_transcript(
     running = desk.start(**LIVE)
     session = running.new_session()
     running.prompt(session, "Please work")
-    shown = running.updates(session)
+    before = running.updates(session)
     loads = []
     for _ in range(2):
         assert running.call("session/close", {"sessionId": session})["result"] == {}
         loads.append(desk.load(running, session))
     assert loads[0] == loads[1]
-    assert reduced(loads[0]) == reduced(shown)
+    assert reduced(loads[0]) == reduced(before)
     assert stop_reason(running.prompt(session, "more")) == "end_turn"
     desk.judge()
 
@@ -175,7 +181,7 @@ def test_a_session_goes_on_in_the_next_process_with_its_context_and_its_recordin
         desk.load(second, session)
     else:
         desk.resume(second, session)
-        assert second.updates(session) == []
+        assert shown(second, session) == []
     since = second.position
     assert stop_reason(second.prompt(session, "And now")) == "end_turn"
     told = second.text(session, since=since)
@@ -393,7 +399,7 @@ def test_a_fork_in_the_middle_of_a_turn_has_the_ended_ones_and_goes_its_own_way(
     fork = result["sessionId"]
     assert fork != source
     assert result["modes"]["currentModeId"] == "accept-edits"
-    assert running.updates(fork) == []
+    assert shown(running, fork) == []
     running.cancel(source)
     assert stop_reason(running.response(hung)) == "cancelled"
     assert stop_reason(running.prompt(fork, "its own")) == "end_turn"

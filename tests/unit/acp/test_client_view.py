@@ -81,8 +81,8 @@ def test_a_fast_delta_is_the_frame_the_projection_would_make() -> None:
     client, slow = FakeClient(), FakeClient()
     name = SessionId('s"1')
     event = Event(0, 0, AssistantChunk(1, 1, TextDelta(0, 'é"\ud800\n')))
-    ClientView(client, name, Projection(Registry(()), Path("/w"))).event(event)
-    view = ClientView(slow, name, Projection(Registry(()), Path("/w")))
+    ClientView(client, name, Projection(Registry(()), Path("/w")), client.services(name)).event(event)
+    view = ClientView(slow, name, Projection(Registry(()), Path("/w")), slow.services(name))
     for update in Projection(Registry(()), Path("/w")).updates(event):
         view.update(update)
     assert client.frames == slow.frames

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from acp_agent.acp.handlers import Handlers, stop_reason
 from acp_agent.acp.offer import MODES
+from acp_agent.acp.schema import Update
 from acp_agent.errors import AgentError, InvalidParams, SessionNotFound, StoreError, TurnFailed
 from acp_agent.ids import MessageId
 from acp_agent.rpc.dispatch import RequestContext
@@ -43,8 +44,13 @@ class Caller:
     """Calls methods the way the dispatcher does, and replies to them."""
 
     def __init__(self, world: World) -> None:
-        self._handlers = Handlers(world.manager)
+        self.told: list[tuple[str, Any]] = []
+        """Updates of the handlers' own: the session and the update."""
+        self._handlers = Handlers(world.manager, self._tell)
         self.contexts: list[RequestContext] = []
+
+    def _tell(self, session: str, update: Update) -> None:
+        self.told.append((session, msgspec.to_builtins(update)))
 
     async def __call__(self, method: str, params: Any) -> Any:
         raw = Raw(msgspec.json.encode(params))
@@ -86,7 +92,7 @@ async def test_an_error_of_the_prompt_is_its_answer() -> None:
 
 
 def settled(outcome: TurnOutcome | None, error: AgentError | None = None) -> QueuedPrompt:
-    prompt = QueuedPrompt(UserMessage((), Source("user"), "user", MessageId("m")), ())
+    prompt = QueuedPrompt((), UserMessage((), Source("user"), "user", MessageId("m")), ())
     prompt.settle(outcome, error)
     return prompt
 
@@ -109,8 +115,8 @@ async def test_stdio_servers_need_no_advertising(tmp_path: Path, servers: Any) -
 
 
 @pytest.mark.parametrize(("more", "what"), [
-    ({"mcpServers": [{"type": "http", "name": "far", "url": "x", "headers": []}]}, r"mcpServers\[0\] \(far\)"),
-    ({"mcpServers": [{"type": "carrier-pigeon", "name": "x"}]}, "'carrier-pigeon' is not supported"),
+    ({"mcpServers": [{"type": "http", "name": "far", "url": "x", "headers": []}]}, r"mcpServers\[0\]\.url: .*'far'"),
+    ({"mcpServers": [{"type": "carrier-pigeon", "name": "x"}]}, "'carrier-pigeon'; stdio and http are supported"),
     ({"mcpServers": [{"name": "x"}]}, r"mcpServers\[0\]: "),
     ({"mcpServers": [7]}, r"mcpServers\[0\]: "),
     ({"additionalDirectories": ["/x"]}, "additionalDirectories"),

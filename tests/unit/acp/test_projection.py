@@ -75,7 +75,7 @@ def joined(updates: Sequence[Update]) -> list[Any]:
     for update in updates:
         if isinstance(update, UserChunk):
             continue
-        if not isinstance(update, AgentChunk | ThoughtChunk):
+        if not isinstance(update, AgentChunk | ThoughtChunk) or not isinstance(update.content, TextContent):
             found.append(msgspec.json.encode(update))
             continue
         at = places.setdefault(update.message_id, len(found))

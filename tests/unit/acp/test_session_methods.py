@@ -33,9 +33,10 @@ class Client:
 
     def __init__(self, world: World) -> None:
         self.warned: list[str] = []
-        self._methods = (Handlers(world.manager).methods()
+        handlers = Handlers(world.manager, lambda *_: None)
+        self._methods = (handlers.methods()
                          | SessionMethods(world.manager, self.warned.append).methods())
-        self._cancel = Handlers(world.manager).notifications()["session/cancel"]
+        self._cancel = handlers.notifications()["session/cancel"]
         self.came: dict[str, Any] = {}
         self.contexts: dict[str, RequestContext] = {}
 

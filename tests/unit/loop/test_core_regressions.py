@@ -127,7 +127,7 @@ async def test_a_mistake_in_the_agent_leaves_no_turn_open(tmp_path: Path) -> Non
 class Blind(FakeTool):
     """A tool whose preview fails."""
 
-    def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
+    async def preview(self, args: Any, context: ToolContext) -> tuple[Diff, ...]:
         raise ToolFailure("no such file")
 
 

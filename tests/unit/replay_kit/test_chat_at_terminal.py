@@ -34,7 +34,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r", "")
 
 
-def test_a_session_with_our_own_agent_with_questions_diffs_live_output_and_colours(tmp_path: Path) -> None:
+def test_a_session_with_our_own_agent_with_questions_diffs_a_live_terminal_and_colours(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("first\nold\nlast\n")
     (tmp_path / "model.script").write_text(SCRIPT)
     with Terminal(tmp_path, agent=None, ACP_MODEL="scripted/model.script", ACP_PERMISSION_MODE="ask") as terminal:
@@ -50,9 +50,12 @@ def test_a_session_with_our_own_agent_with_questions_diffs_live_output_and_colou
         terminal.see("choose [1-4]: ")
         assert (tmp_path / "notes.txt").read_text() == "first\nnew\nlast\n"
         terminal.type("y")
-        terminal.see("    one\x1b[0m")
+        terminal.see("    [terminal terminal-1]\x1b[0m")
+        terminal.see("terminal/wait_for_exit terminal-1")  # the command waits for `go`: it is shown while it runs
         (tmp_path / "go").touch()
-        terminal.see("    two\x1b[0m")
+        assert "done" not in terminal.see("\x1b[2;36m  terminal-1: \x1b[0m\x1b[2mone\x1b[0m")
+        assert plain(terminal.see("\x1b[2;36m  terminal-1: \x1b[0m\x1b[2mtwo\x1b[0m")) == "\n"
+        assert "    two" not in plain(terminal.see("\x1b[32m  done\x1b[0m echo one"))  # nor told a second time
         terminal.see("All done.")
         terminal.see("turn ended: end_turn")
         terminal.see("> ")

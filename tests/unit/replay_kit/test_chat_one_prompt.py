@@ -39,11 +39,14 @@ def test_one_prompt_is_run_with_our_own_agent_and_a_no_to_every_question(tmp_pat
 agent: acp-replay 0.1.0
 session session-1 in CWD, mode ask
 > Write some notes
+commands: /help /usage /tools /mcp /rename
 title: Write some notes
 First I look.
 Let me write it.
 write Write notes.txt
 bash echo from the shell
+agent asks: fs/read_text_file CWD/notes.txt
+client refuses: CWD/notes.txt does not exist
 asks to run: Write notes.txt
     new file CWD/notes.txt
     +a
@@ -67,7 +70,7 @@ def test_yes_allows_what_the_agent_asks_for(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "a\nb\n"
     assert shown.count("answered: Allow\n") == 2
     assert "\n  done echo from the shell\n" in shown
-    assert "\n    from the shell\n" in shown
+    assert "\n  terminal-1: from the shell\n" in shown
 
 
 def test_an_agent_on_the_python_sdk_reads_writes_and_runs_commands_through_the_client(tmp_path: Path) -> None:

@@ -116,6 +116,14 @@ def test_a_mode_set_in_the_middle_of_an_answer_stands_before_its_response() -> N
                             response.line]
 
 
+def test_mode_and_options_stand_before_the_response_that_was_open_whichever_was_set() -> None:
+    mode, options = update(ONE, "current_mode_update", currentModeId="ask"), update(ONE, "config_option_update")
+    lines = [*HEAD, *TAIL, asks(3, "session/set_config_option", sessionId=ONE), answers(3, configOptions=[]),
+             asks(4, "session/set_mode", sessionId=ONE), mode, options, answers(4),
+             asks(5, "session/set_config_option", sessionId=ONE), mode, answers(5, configOptions=[])]
+    assert canonical(lines)[-6:] == [lines[-8].line, options.line, mode.line, lines[-4].line, mode.line, lines[-1].line]
+
+
 # ---------------------------------------------------------------- live output
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.rpc.envelope import Response, classify
-from acp_agent.rpc.peer import Peer, PeerError, PeerGone
+from acp_agent.rpc.peer import Peer, PeerError, PeerGone, PeerUnclear
 
 
 class Question(Struct):
@@ -126,6 +126,73 @@ def test_a_cancelled_wait_is_told_to_the_client_and_its_late_answer_dropped() ->
         assert wire.frames[-1]["id"] == 1
         wire.answer('{"jsonrpc":"2.0","id":1,"result":{"text":"fresh"}}')
         assert (await later).text == "fresh"
+
+    run(test)
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_what_a_cancelled_request_still_came_to_is_passed_on(answered_first: bool) -> None:
+    async def test(wire: Wire) -> None:
+        late: list[Answer] = []
+        task = asyncio.create_task(wire.peer.call("ask", Question("?"), Answer, late.append))
+        await begin(task)
+        answer = '{"jsonrpc":"2.0","id":0,"result":{"text":"made"}}'
+        if answered_first:
+            wire.answer(answer)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if not answered_first:
+            assert [frame["method"] for frame in wire.frames] == ["ask", "$/cancel_request"]
+            wire.answer(answer)
+            await asyncio.sleep(0)
+        wire.answer(answer)
+        await asyncio.sleep(0)
+        assert late == [Answer("made")]
+
+    run(test)
+
+
+@pytest.mark.parametrize("answer", ['"error":{"code":-32800,"message":"cancelled"}', '"result":{"text":5}', None])
+def test_a_cancelled_request_that_came_to_nothing_is_over(answer: str | None) -> None:
+    async def test(wire: Wire) -> None:
+        late: list[Answer] = []
+        task = asyncio.create_task(wire.peer.call("ask", Question("?"), Answer, late.append))
+        await begin(task)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if answer is None:
+            wire.peer.fail_all()
+        else:
+            wire.answer(f'{{"jsonrpc":"2.0","id":0,{answer}}}')
+        await asyncio.sleep(0)
+        assert late == []
+
+    run(test)
+
+
+def test_what_is_told_needs_no_answer_and_no_client_that_could_give_one() -> None:
+    async def test(wire: Wire) -> None:
+        wire.peer.tell("done", Question("a"))
+        wire.answer('{"jsonrpc":"2.0","id":0,"error":{"code":1,"message":"no"}}')
+        wire.peer.fail_all()
+        wire.peer.tell("done", Question("b"))
+        assert [(frame["id"], frame["params"]["text"]) for frame in wire.frames] == [(0, "a"), (1, "b")]
+
+    run(test)
+
+
+def test_an_answer_that_makes_no_sense_is_told_from_a_refusal() -> None:
+    async def test(wire: Wire) -> None:
+        for number, (rest, kind) in enumerate([('"result":5', PeerUnclear), ('"error":5', PeerUnclear),
+                                               ('"error":{"code":-32603,"message":"no"}', PeerError)]):
+            task = wire.ask()
+            await begin(task)
+            wire.answer(f'{{"jsonrpc":"2.0","id":{number},{rest}}}')
+            with pytest.raises(PeerError) as caught:
+                await task
+            assert type(caught.value) is kind
 
     run(test)
 

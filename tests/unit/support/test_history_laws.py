@@ -64,6 +64,34 @@ def test_what_is_stored_was_shown_live_or_by_a_load(store: Path) -> None:
     assert check_history([BEFORE], store) != []
 
 
+def in_terminal(call: str) -> Entry:
+    return told("tool_call_update", toolCallId=call, status="in_progress",
+                content=[{"type": "terminal", "terminalId": "t"}])
+
+
+def without_content(update: Entry) -> Entry:
+    frame = json.loads(json.dumps(update.frame))
+    del frame["params"]["update"]["content"]
+    return update._replace(frame=frame)
+
+
+def test_a_call_shown_in_a_terminal_keeps_it_and_a_load_shows_the_text(store: Path) -> None:
+    live = [*BEFORE, in_terminal("c"), without_content(FAILED)]
+    assert check_history([live], store) == []
+    assert check_history([live, [LOAD, *WHOLE, LOADED]], store) == []
+    assert check_history([live, [LOAD, *WHOLE[:2], without_content(FAILED), LOADED]], store) != []
+    assert check_history([[*BEFORE, without_content(FAILED)]], store) != [], "no terminal, no text"
+    assert check_history([[*BEFORE, in_terminal("other"), without_content(FAILED)]], store) != []
+    other = told("tool_call_update", toolCallId="c", status="completed", rawOutput={"text": "unknown", "isError": True})
+    assert check_history([[*BEFORE, in_terminal("c"), other]], store) != [], "nothing else may differ"
+    loaded_in_terminal = [LOAD, *WHOLE[:2], in_terminal("c"), without_content(FAILED), LOADED]
+    assert check_history([live, loaded_in_terminal], store) != [], "a load has no terminal"
+
+
+def test_text_must_not_take_the_place_of_the_terminal(store: Path) -> None:
+    assert check_history([[*BEFORE, in_terminal("c"), FAILED]], store) != []
+
+
 def test_a_process_that_was_killed_need_not_have_shown_the_end(store: Path) -> None:
     assert check_history([BEFORE, [LOAD, *WHOLE, LOADED]], store) != []
     assert check_history([BEFORE, [LOAD, *WHOLE, LOADED]], store, killed={0}) == []
