@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import BlobId, SessionId
@@ -23,6 +23,7 @@ from acp_agent.session.events import SessionHeader
 from acp_agent.stores import layout
 from acp_agent.stores.base import Store, Tree
 from acp_agent.stores.files import write_all
+from acp_agent.stores.jsonl_reading import delegated
 
 BLOBS = "blobs"
 _DIGEST = frozenset("0123456789abcdef")
@@ -96,7 +97,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _only_root(found: Sequence[tuple[Path, SessionHeader]], where: Path) -> Path:
-    roots = [(file, header) for file, header in found if not _delegated(header)]
+    roots = [(file, header) for file, header in found if not delegated(header)]
     if len(roots) == 1:
         return roots[0][0]
     if roots:
@@ -107,12 +108,6 @@ def _only_root(found: Sequence[tuple[Path, SessionHeader]], where: Path) -> Path
         raise StoreError(f"{where}: only children are here, of {found[0][1].parent_session!r}; name the directory "
                          "that their root's log is in")
     raise StoreError(f"{where}: no session log is here; name a log file or a directory of {layout.MAIN_LOG}")
-
-
-def _delegated(header: SessionHeader) -> bool:
-    """Whether a parent's tool call made the session; a fork that a client made is a root."""
-    return header.parent_session is not UNSET and (
-        header.origin == "subagent" or header.delegation_depth > 0 or header.spawn is not UNSET)
 
 
 def _blobs(directory: Path) -> dict[BlobId, Path]:
