@@ -24,6 +24,15 @@ _CHUNK = 1 << 16
 _RAW_SHELL = 'IFS= read -r go; exec "$@" 2>>"$0"'
 """Holds the agent back until the terminal is raw, then becomes the agent, with stderr in the file `$0`."""
 
+_LINE_BUFFER = 4096
+"""Bytes of input that a Linux terminal has ready for its reader."""
+
+_ON_ITS_WAY = 1 << 16
+"""Bytes that may wait behind them: far more than the 8 KiB that Linux lets a pseudo-terminal hold."""
+
+_LOOKS = _ON_ITS_WAY // _LINE_BUFFER + 1
+"""So many times without input means that there is none: each look that missed some saw a whole line buffer go."""
+
 
 class Transport(Protocol):
     """A running agent process and the two ends of its standard streams."""
@@ -197,19 +206,13 @@ class _Pty:
         return line.replace(b"\x7f", b"\\u007f")  # a reader that edits lines itself would erase with it
 
     def all_read(self) -> bool:
-        """Whether the agent has read everything: the line mode that `close_input` sets would cut what it has not.
-
-        Asking the agent's end of the terminal whether it has input makes the kernel first move there what is on
-        its way.
-        """
-        import select
-
+        """Whether the agent has read everything: the line mode that `close_input` sets would cut what it has not."""
         try:
             fd = os.open(_name_of_terminal(self.read_fd), os.O_RDONLY | os.O_NOCTTY)
         except OSError:
             return True  # the agent is gone
         try:
-            return not select.select([fd], [], [], 0)[0]
+            return not any(_has_input(fd) for _ in range(_LOOKS))
         finally:
             os.close(fd)
 
@@ -237,6 +240,21 @@ class _Pty:
     def close(self) -> None:
         if not self._child.closed:
             self._child.close(force=True)
+
+
+def _has_input(fd: int) -> bool:
+    """Whether the reading end of a terminal has bytes to read.
+
+    A reader that has just emptied the terminal's line buffer may not have told yet that there is room in it for what
+    is on its way. Asking for the size waits until a reader is done with that; asking whether there is input moves what
+    is on its way into the buffer, up to `_LINE_BUFFER` bytes, which one reader can empty in between.
+    """
+    import fcntl
+    import select
+    import termios
+
+    size = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
+    return size != bytes(4) or bool(select.select([fd], [], [], 0)[0])
 
 
 def _name_of_terminal(fd: int) -> str:
