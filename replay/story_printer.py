@@ -14,15 +14,16 @@ _WIDTH = 100
 _GUIDE = "│ "
 
 
-def show_story(printer: Printer, story: Story, depth: int = 0) -> None:
-    """Print a session's story and its children's."""
+def show_story(printer: Printer, story: Story, depth: int = 0, model: str = "") -> None:
+    """Print a session's story and its children's. `model` is the parent's: it is not said again."""
     title = f" · {one_line(story.title)}" if story.title else ""
     seed = f" · begins with {story.inherited} inherited events" if story.inherited else ""
+    asked = f" · {one_line(story.model)}" if story.model not in ("", model) else ""
     printer.line((_GUIDE * depth, "dim"), (one_line(story.address), "magenta"),
-                 (f" · {one_line(story.session)}{title}{seed}", "dim"))
+                 (f" · {one_line(story.session)}{title}{asked}{seed}", "dim"))
     for moment in story.moments:
         if moment.story is not None:
-            show_story(printer, moment.story, depth + 1)
+            show_story(printer, moment.story, depth + 1, story.model or model)
         else:
             _show(printer, moment, _GUIDE * (depth + 1))
 
@@ -31,6 +32,9 @@ def _show(printer: Printer, moment: Moment, guide: str) -> None:
     match moment.kind:
         case "prompt":
             _block(printer, guide, visible(moment.text), "bold", "> ")
+        case "command":
+            _block(printer, guide, visible(moment.text), "bold", "> ")
+            _block(printer, guide, visible(moment.result), "", "→ ")
         case "text":
             _block(printer, guide, visible(moment.text), "")
         case "thought":
@@ -39,6 +43,16 @@ def _show(printer: Printer, moment: Moment, guide: str) -> None:
             _tool(printer, moment, guide)
         case "note":
             _block(printer, guide, visible(moment.text), "dim", "# ")
+        case "plan":
+            _block(printer, guide, visible(moment.text or "(an empty plan)"), "dim", "  ")
+        case "grant":
+            printer.line((guide, "dim"), (one_line(moment.text), "yellow"))
+        case "settings":
+            printer.line((guide, "dim"), ("set: ", "dim"), (one_line(moment.text), "dim"))
+        case "replay":
+            printer.line((guide, "dim"), (f"answers come from the recording {one_line(moment.text)}", "dim"))
+        case "lost":
+            printer.line((guide, "dim"), (f"── {moment.text} ──", "red"))
         case "retry":
             printer.line((guide, "dim"), ("tried again after ", "yellow"), (_clipped(moment.text), "dim"))
         case "end":

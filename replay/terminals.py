@@ -14,6 +14,9 @@ from msgspec import UNSET, Struct, UnsetType
 if TYPE_CHECKING:
     import subprocess
 
+_WITHIN_CHARACTERS = bytes(range(0x80, 0xC0))
+"""Bytes that begin no character: where they stand first, what they belong to was left out."""
+
 
 class Variable(Struct, frozen=True):
     name: str
@@ -58,6 +61,17 @@ class Terminal:
         kept = data if self._limit is None else _tail(data, self._limit)
         ended = self.exit_status()
         return TerminalOutput(kept.decode(errors="replace"), len(kept) < len(data), UNSET if ended is None else ended)
+
+    def since(self, start: int, most: int) -> tuple[int, bytes]:
+        """What the command wrote from a byte on, at most the last `most` bytes; before it, how many were left out."""
+        kept = most if self._limit is None else min(most, self._limit)
+        with self._file.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            first = file.seek(max(start, size - kept))
+            data = file.read(max(0, size - first))
+        if first > start:
+            data = data.lstrip(_WITHIN_CHARACTERS)
+        return max(0, size - start - len(data)), data
 
     def exit_status(self) -> ExitStatus | None:
         """How the command ended; None while it runs."""
@@ -137,7 +151,4 @@ class Terminals:
 def _tail(data: bytes, limit: int) -> bytes:
     if len(data) <= limit:
         return data
-    start = len(data) - limit
-    while start < len(data) and data[start] & 0xC0 == 0x80:
-        start += 1  # the rest of a character whose first byte is left out
-    return data[start:]
+    return data[len(data) - limit :].lstrip(_WITHIN_CHARACTERS)

@@ -43,7 +43,8 @@ With PROMPT, --json, or stdin that is no terminal, nobody is asked: permission q
 unless --yes is given, and the exit status is 0 when every turn ended with end_turn, else 1. At a terminal it is 1 when
 the agent could not be talked to or ended by itself. It is 2 for a wrong command line.
 
-The client serves file reads and writes below the working directory, terminals, and at a terminal forms.
+The client serves file reads and writes below the working directory, terminals, and at a terminal forms. What a command
+in a terminal of the client's prints is shown line by line, as it comes.
 
 --json prints, one to a line:
   {{"sender": "client" | "agent", "frame": {{}}}}    a frame, as it passed

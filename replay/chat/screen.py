@@ -37,7 +37,7 @@ class Screen(Observer, Protocol):
         ...
 
     def terminal_output(self, name: str, text: str) -> None:
-        """All a command in one of the client's terminals wrote, once it has ended."""
+        """Lines that a command in one of the client's terminals wrote."""
         ...
 
     def prompt(self, text: str) -> None:
@@ -121,7 +121,7 @@ class Readable:
 
     def terminal_output(self, name: str, text: str) -> None:
         for line in visible(text).splitlines():
-            self._printer.line((f"  {name}: ", "dim cyan"), (line, "dim"))
+            self._printer.aside((f"  {name}: ", "dim cyan"), (line, "dim"))
         self._ask_again()
 
     def prompt(self, text: str) -> None:

@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 
 from acp_agent.rpc.envelope import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from replay.chat.contract import Refused
+from replay.chat.outputs import Outputs
 from replay.chat.protocol import Done, FileText, Form, NewTerminal, Read, TerminalName, Write
 from replay.chat.questions import Asker
 from replay.terminals import CreateParams, ExitStatus, Terminal, Terminals
@@ -24,7 +25,7 @@ NOT_FOUND = -32002
 
 
 class Services:
-    """Serves one agent. `ended` is told the name and the output of each command that ran in a terminal.
+    """Serves one agent. `wrote` is told, while commands run, the terminal's name and the lines that they wrote.
 
     cwd        the session's directory, resolved
     directory  for the output of commands
@@ -32,12 +33,12 @@ class Services:
     """
 
     def __init__(
-        self, cwd: Path, directory: Path, environ: Mapping[str, str], asker: Asker, ended: Callable[[str, str], None],
+        self, cwd: Path, directory: Path, environ: Mapping[str, str], asker: Asker, wrote: Callable[[str, str], None],
     ) -> None:
         self._cwd = cwd
         self._asker = asker
-        self._ended = ended
         self._terminals = Terminals(directory, cwd, environ)
+        self._outputs = Outputs(wrote)
         self._methods: dict[str, Callable[[Raw], Awaitable[Struct]]] = {
             "session/request_permission": self._permission,
             "fs/read_text_file": self._read,
@@ -64,6 +65,7 @@ class Services:
 
     def close(self) -> None:
         """Kill what runs in terminals."""
+        self._outputs.close()
         self._terminals.close()
 
     # -- questions
@@ -118,8 +120,7 @@ class Services:
             name = self._terminals.create(params)
         except (OSError, ValueError) as error:
             raise Refused(INTERNAL_ERROR, f"cannot start {params.command!r}: {error}") from None
-        terminal = self._find(name)
-        terminal.when_ended(lambda _: self._ended(name, terminal.output().output))
+        self._outputs.follow(name, self._find(name))
         return NewTerminal(name)
 
     async def _output(self, raw: Raw) -> Struct:
@@ -138,7 +139,9 @@ class Services:
 
     async def _release(self, raw: Raw) -> Struct:
         self._terminal(raw)
-        self._terminals.release(_params(raw, TerminalName).terminal_id)
+        name = _params(raw, TerminalName).terminal_id
+        self._terminals.release(name)
+        self._outputs.forget(name)
         return Done()
 
     def _terminal(self, raw: Raw) -> Terminal:

@@ -113,12 +113,12 @@ def test_a_stored_session_is_listed_shown_and_exported(agent: Workbench, tmp_pat
     shown = [line.rstrip() for line in stored.good("show", stored.session[:8]).splitlines()]
     told = [line for line in shown if "·" not in line and not line.startswith("in ")]
     assert told == [
-        "│ > Hello.", "│ Hi there, you.", "│ > Go.",
-        '│ subagent {"description":"Spawn","prompt":"Task."}  s', "│ → From the child.",
+        "│ > Hello.", "│ answers come from the recording parent", "│ Hi there, you.", "│ > Go.",
+        '│ subagent {"description":"Spawn","prompt":"Task."}  s', "│ → From the child.", "│ │ set: mode full-access",
         "│ │ > Task.", '│ │ subagent {"description":"Deeper","prompt":"Deeper."}  d', "│ │ → Deepest.",
-        "│ │ │ > Deeper.", "│ │ │ Deepest.", "│ │ From the child.",
+        "│ │ │ set: mode full-access", "│ │ │ > Deeper.", "│ │ │ Deepest.", "│ │ From the child.",
         '│ subagent_fork {"description":"Fork","prompt":"Remember?"}  f', "│ → I do so.",
-        "│ │ > Remember?", "│ │ I do so.", "│ All done – ünï."]
+        "│ │ set: mode full-access", "│ │ > Remember?", "│ │ I do so.", "│ All done – ünï."]
     assert [line.split("·")[0].strip("│ ") for line in shown if "·" in line] == [
         "root", "root > s", "root > s > d", "root > f"]
     exported = stored.good("export", stored.session)

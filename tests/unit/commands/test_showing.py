@@ -83,6 +83,94 @@ def test_turns_that_were_interrupted_or_have_no_end_are_marked(sessions: Command
         "│ > Two.", "│ the log stops within this turn"]
 
 
+def test_a_command_and_its_answer_are_shown_where_the_user_gave_it(sessions: CommandBench) -> None:
+    log = Log("commanding").turn("Hello.", says("Hi."))
+    log.add("session/command", id="u", text="/rename Beans", answerId="a", output="The session is called: Beans")
+    log.add("session/title", title="Beans", messageSeqs=[], source={"kind": "user"})
+    log.add("session/command", id="v", text="/mcp", answerId="b", output="Servers:\n\n- one: ready")
+    sessions.keep(log.turn("Go on.", says("I do.")))
+    assert sessions("show", "commanding").out[1:] == [
+        "root · commanding · Beans", "│ > Hello.", "│ Hi.",
+        "│ > /rename Beans", "│ → The session is called: Beans",
+        "│ > /mcp", "│ → Servers:", "│   ", "│   - one: ready",
+        "│ > Go on.", "│ I do."]
+    [story] = map(json.loads, sessions("show", "--json", "commanding").out)
+    assert story["moments"][2] == {
+        "kind": "command", "text": "/rename Beans", "result": "The session is called: Beans"}
+
+
+def test_what_was_set_allowed_planned_and_tried_again_is_shown(sessions: CommandBench) -> None:
+    log = Log("eventful", window=1000).turn("Hello.", says("Hi."))
+    log.add("session/config", mode="accept-edits", model="p/m", options={"thought_level": "high"})
+    log.add("approval/grant", key="write", allow=True, covers="every write")
+    log.add("approval/grant", key="bash", allow=False, covers="the command `ls`")
+    log.add("replay/bound", lane="recorded-7", ordinal=0)
+    log.add("todo/write", todos=[{"content": "one", "status": "completed"}, {"content": "two", "status": "pending"}])
+    log.add("todo/write", todos=[])
+    for model in ("recorded-1", "recorded-2"):
+        config = {"provider": "recorded", "model": model}
+        log.add("request/header", header={"config": config, "system": "", "tools": []}, reason="change")
+    log.add("llm/retry", retryId="r", turn=1, step=1, provider="p", mode="m", policyKey="k", retry=1, maxRetries=2,
+            delayMs=5, failure={"message": "too busy", "code": "OVERLOADED"})
+    log.add("llm/retry-started", retryId="r", turn=1, step=1, retry=1)  # this, and what follows, is not worth a line
+    log.add("file/seen", path="/a", version=None).add("subagent/descriptor", version=1, mode="m", provider="spawn")
+    sessions.keep(log)
+    assert sessions("show", "eventful").out[1:] == [
+        "root · eventful · recorded/recorded-1", "│ > Hello.", "│ Hi.",
+        "│ set: mode accept-edits, model p/m, thought_level high",
+        "│ allowed for the rest of the session: every write",
+        "│ refused for the rest of the session: the command `ls`",
+        "│ answers come from the recording recorded-7",
+        "│   [x] one", "│   [ ] two",
+        "│   (an empty plan)",
+        "│ set: model recorded/recorded-2",
+        "│ tried again after OVERLOADED: too busy"]
+
+
+def test_a_tool_that_was_not_allowed_to_run_says_so(sessions: CommandBench) -> None:
+    log = Log("refused").turn("Hello.", step(answer(tool("c", "bash", command="x")), "Error: rejected"))
+    at = next(at for at, event in enumerate(log.events) if event["type"] == "tool/result")
+    log.events[at:at] = [
+        {"type": "approval/asked", "data": {"id": "q", "toolName": "bash", "callId": "c", "reason": "it runs"}},
+        {"type": "approval/decided", "data": {"id": "q", "outcome": "rejected"}}]
+    sessions.keep(log)
+    assert sessions("show", "refused").out[3:] == [
+        '│ bash {"command":"x"}  c', "│ ? may it run: rejected", "│ → Error: rejected"]
+
+
+def test_what_a_repair_could_not_bring_back_is_marked_where_it_is_missing(sessions: CommandBench) -> None:
+    lost = {"type": "log/lost", "data": {}, "ignorable": True}
+    log = Log("mended").turn("One.", says("1"))
+    log.events.append(lost)
+    log.turn("Two.", says("2")).events.extend([lost, lost])
+    sessions.keep(log)
+    assert sessions("show", "mended").out[2:] == [
+        "│ > One.", "│ 1", "│ ── 1 event of the log lost here ──",
+        "│ > Two.", "│ 2", "│ ── 2 events of the log lost here ──"]
+
+
+def test_content_that_is_no_text_is_named(sessions: CommandBench) -> None:
+    log = Log("pictured").turn("Look: ", says("I see."))
+    prompt = next(event for event in log.events if event["type"] == "user/message")
+    prompt["data"]["content"].append({"type": "image", "attachment": {"hash": "00"}})
+    sessions.keep(log)
+    assert sessions("show", "pictured").out[2] == "│ > Look: [image]"
+
+
+def test_a_childs_model_is_named_where_it_is_not_its_parents(sessions: CommandBench) -> None:
+    asks = answer(delegating("a", "One."), delegating("b", "Two."))
+    root = Log("root-log", window=9).turn("Go.", step(asks, "1", "2"))
+    same, other = root.spawned("child-1", "a"), root.spawned("child-2", "b")
+    same.turn("One.", says("1"))
+    other.turn("Two.", says("2"))
+    for child, model in ((same, "recorded-1"), (other, "other")):
+        config = {"provider": "recorded", "model": model}
+        child.add("request/header", header={"config": config, "system": "", "tools": []}, reason="initial")
+    sessions.keep(root, same, other)
+    assert [line for line in sessions("show", "root-log").out if "·" in line] == [
+        "root · root-log · recorded/recorded-1", "│ root > a · child-1", "│ root > b · child-2 · recorded/other"]
+
+
 def test_json_holds_the_same(sessions: CommandBench) -> None:
     sessions.keep(*family())
     done = sessions("show", "--json", "root-of-all")

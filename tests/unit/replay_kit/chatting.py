@@ -110,11 +110,14 @@ class Terminal:
 
 
 @contextmanager
-def running(directory: Path, *words: str, agent: str = TINY) -> Iterator[subprocess.Popen[str]]:
-    """A chat with pipes that is still running. No process may be left at the end."""
+def running(
+    directory: Path, *words: str, agent: str | None = TINY, **environ: str,
+) -> Iterator[subprocess.Popen[str]]:
+    """A chat with pipes that is still running. No process may be left at the end. `agent` None is our own."""
     mark = new_mark()
+    flags = [] if agent is None else ["--agent", agent]
     process = subprocess.Popen(
-        [*CHAT, "--agent", agent, *words], cwd=directory, env=environment(directory / ".home", mark), text=True,
+        [*CHAT, *flags, *words], cwd=directory, env=environment(directory / ".home", mark, **environ), text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         yield process

@@ -54,12 +54,13 @@ def test_a_replay_shows_the_tree_of_sessions_and_the_verdict(family: Path) -> No
     lines = done.stdout.splitlines()
     story = [line.rstrip() for line in lines if line.startswith(("root", "│"))]
     assert story == [
-        "root · {{session:1}} · What is it about?",
+        "root · {{session:1}} · What is it about? · scripted/script",
         "│ > What is it about?",
         "│ Somebody else shall look.",
         '│ subagent {"description":"Look","prompt":"Look at a.txt."}  ask',
         "│ → Beans.",
         "│ root > ask · {{session:2}} · Look at a.txt.",
+        "│ │ set: mode full-access",
         "│ │ > Look at a.txt.",
         '│ │ read {"file_path":"a.txt"}  look',
         "│ │ → <path>{{cwd}}/a.txt</path>", "│ │   <type>file</type>", "│ │   <content>", "│ │   1: beans", "│ │",
@@ -70,6 +71,15 @@ def test_a_replay_shows_the_tree_of_sessions_and_the_verdict(family: Path) -> No
     assert lines[-1].startswith(f"{family}: passed (2 sessions, ")
     assert lines[-1].endswith(", 0 files, 4 of 4 recorded calls used)")
     assert "\x1b" not in done.stdout
+
+
+def test_a_replay_shows_the_commands_that_the_agent_ran_itself(tmp_path: Path) -> None:
+    renamed = recorded(scenario(tmp_path / "renamed", "Hi.", "/rename Beans", script=HELLO))
+    done = command("replay", renamed)
+    assert (done.returncode, done.stderr) == (0, "")
+    story = [line.rstrip() for line in done.stdout.splitlines() if line.startswith(("root", "│"))]
+    assert story == ["root · {{session:1}} · Beans · scripted/script", "│ > Hi.", "│ Hello there.",
+                     "│ > /rename Beans", "│ → The session is called: Beans"]
 
 
 def test_a_tree_is_played_whole_and_one_failure_fails_it(family: Path) -> None:
