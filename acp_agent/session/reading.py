@@ -131,7 +131,7 @@ class Reader:
 
     def _settled_at_once(self, lines: bytes) -> list[Event] | None:
         """The events of lines that are what logs are made of; None, and nothing is counted, where one is not."""
-        rows = decode_at_once(settling_decoder(), lines, lines.count(b"\n"))
+        rows = decode_at_once(settling_decoder(), lines)
         return None if rows is None else self._counted(rows)
 
     def _counted(self, rows: list[SettlingLine]) -> list[Event] | None:

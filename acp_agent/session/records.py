@@ -99,17 +99,18 @@ def check_utf8(data: bytes | Raw) -> None:
 _T = TypeVar("_T")
 
 
-def decode_at_once(decode_lines: Callable[[bytes], list[_T]], lines: bytes, count: int) -> list[_T] | None:
-    """What `count` lines hold, each one object and nothing else, by a decoder's `decode_lines`; None if they do not.
+def decode_at_once(decode_lines: Callable[[bytes], list[_T]], lines: bytes) -> list[_T] | None:
+    """What lines hold, each one object and nothing else, by a decoder's `decode_lines`; None if they do not.
 
     The decoder alone would take two objects on a line, or one on two lines. But no object goes over an end of a line
     between two braces, so as many objects as such lines are one on each.
     """
-    if not lines.startswith(b"{") or lines.count(b"}\n{") != count - 1 or lines.count(b"\n", 0, -1) != count - 1:
+    if not lines.startswith(b"{"):
         return None
     try:
         check_utf8(lines)
         found = decode_lines(lines)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if len(found) == count else None
+    ends = len(found) - 1
+    return found if lines.count(b"}\n{") == ends == lines.count(b"\n", 0, -1) else None

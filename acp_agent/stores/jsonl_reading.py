@@ -29,8 +29,8 @@ from acp_agent.stores.pace import Pace
 CHUNK = 1 << 18
 """Bytes read at once."""
 
-PIECE = 1 << 13
-"""Bytes of lines that are decoded at once, while nobody else can do anything."""
+PIECE, SMALL_PIECE = 1 << 15, 1 << 13
+"""Bytes of lines that are decoded at once, while nobody else can do anything; the small one while somebody wants to."""
 
 HEADER_LIMIT = 1 << 20
 """Bytes in which the first line must end."""
@@ -97,7 +97,8 @@ class Lines:
         for block in self._blocks():
             start, size = 0, len(block)
             while start < size:
-                end = block.rfind(b"\n", start, start + PIECE) + 1 or block.find(b"\n", start) + 1
+                most = PIECE if self._pace is None or self._pace.calm else SMALL_PIECE
+                end = block.rfind(b"\n", start, start + most) + 1 or block.find(b"\n", start) + 1
                 self.end += end - start
                 yield block[start:end]
                 start = end

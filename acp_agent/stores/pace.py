@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-CALM = 0.0005
+CALM = 0.001
 """Seconds of decoding between two rests while nobody else wants the interpreter."""
 
 BUSY = 0.0001
@@ -24,9 +24,13 @@ TURN = 0.00002
 
 
 class Pace:
-    """Times one thread's work; `breathe` is called after each small piece of it."""
+    """Times one thread's work; `breathe` is called after each small piece of it.
+
+    `calm` says that nobody else wanted the interpreter lately: pieces may be larger then, which makes less of them.
+    """
 
     def __init__(self) -> None:
+        self.calm = False
         self._until = time.perf_counter() + BUSY
 
     def breathe(self) -> None:
@@ -35,8 +39,8 @@ class Pace:
             return
         used = _used_by_others()
         time.sleep(REST)
-        wanted = _used_by_others() - used > TURN
-        self._until = time.perf_counter() + (BUSY if wanted else CALM)
+        self.calm = _used_by_others() - used <= TURN
+        self._until = time.perf_counter() + (CALM if self.calm else BUSY)
 
 
 def _used_by_others() -> float:

@@ -142,8 +142,8 @@ class Settled(Struct):
     time: int
 
 
-SLICE = 256
-"""Events that are looked at together."""
+SLICE, SMALL_SLICE = 1024, 256
+"""Events that are looked at together; the small number while somebody wants the interpreter."""
 
 _RANGE = "session_id = ? AND seq >= ? AND seq < ?"
 _OTHERS = f"SELECT {RECORD_COLUMNS} FROM events WHERE {_RANGE} AND type <> 'assistant/chunk' ORDER BY seq"
@@ -161,8 +161,9 @@ def settle(connection: Connection, file: Path, session_id: SessionId) -> Settled
     reader, pace = RowReader(file, session_id), Pace()
     count = _expected(connection, file, session_id)
     events: list[Event] = []
-    for start in range(0, count, SLICE):
-        end = min(start + SLICE, count)
+    end = 0
+    while end < count:
+        start, end = end, min(end + (SLICE if pace.calm else SMALL_SLICE), count)
         found = _settled_at_once(connection, reader, start, end)
         events += _settled_slowly(connection, file, session_id, start, end) if found is None else found
         pace.breathe()

@@ -175,7 +175,8 @@ _chunks = msgspec.json.Decoder(AssistantChunk).decode_lines
 
 def chunks_of(data: bytes, count: int) -> list[AssistantChunk] | None:
     """The chunks in the data of so many rows, a line each; None if one of them is unusual or damaged."""
-    return decode_at_once(_chunks, data, count)
+    found = decode_at_once(_chunks, data)
+    return found if found is not None and len(found) == count else None
 
 
 def _truth(value: int) -> bool:
