@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import io
 import json
 import os
 import queue
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -23,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from storage_data import header, log_of, put_log, put_many, put_many_rows, scenario_events
 
@@ -201,8 +203,23 @@ def loading(_: str, rounds: int) -> None:
         linear(events, rounds)
 
 
+def single_rows(lines: list[bytes]) -> list[bytes]:
+    """The same events as a row each, as SQLite stores them."""
+    reader = codec.Reader("rows")
+    return [codec.encode_event(event)[:-1] for line in lines for event in reader.read(line)]
+
+
+def fetched(module: Any, file: Path) -> None:
+    """The typed decode floor on rows that have to be fetched first."""
+    database = sqlite3.connect(file)
+    database.text_factory = bytes
+    query = """SELECT '{"type":"' || type || '","data":' || data || '}' FROM events WHERE session_id = ? ORDER BY seq"""
+    module.grouped(row for (row,) in database.execute(query, ("long",)))
+    database.close()
+
+
 def compare(module: Any, rows: bytes, lines: list[bytes], folder: Path, rounds: int) -> None:
-    """Each way of loading the same bytes, right after the floor each time."""
+    """Each way of loading the same bytes, right after each of its floors."""
 
     pieces = [b"".join(line + b"\n" for line in lines[at:at + 48]) for at in range(0, len(lines), 48)]
 
@@ -216,11 +233,35 @@ def compare(module: Any, rows: bytes, lines: list[bytes], folder: Path, rounds: 
         root = folder / kind
         prepare(kind, root, rows)
         works[kind] = lambda make=make, root=root: asyncio.run(load(make(root), "long"))  # type: ignore[misc]  # bound early
+    singles = single_rows(lines)
+    decoded: Floors = {"the lines of its JSONL log": lambda: module.grouped(lines)}
+    of_rows: Floors = {
+        "its rows, fetched": lambda: fetched(module, folder / "sqlite" / "sessions.db"),
+        f"its rows as {sum(map(len, singles)) / 1e6:.0f} MB of lines": lambda: module.grouped(singles),
+    }
+    gc.collect()
+    gc.freeze()  # what this module holds is nobody's work to look through
     for name, work in works.items():
-        pairs = [(timed(lambda: module.grouped(lines)), timed(work)) for _ in range(rounds)]
-        wall, cpu = (median([low[at] / ours[at] for low, ours in pairs]) for at in (0, 1))
-        seconds = median([ours[0] for _, ours in pairs])
-        print(f"load, {name}: {seconds:.2f} s; {wall:.2f} of the floor's speed, by processor time {cpu:.2f}")
+        beside(f"load, {name}", work, of_rows | decoded if name == "sqlite" else decoded, rounds)
+    gc.unfreeze()
+
+
+Floors: TypeAlias = dict[str, Callable[[], object]]
+
+
+def beside(what: str, work: Callable[[], object], floors: Floors, rounds: int) -> None:
+    """Print how fast work is, and its share of each floor's speed, by the wall's clock and by processor time."""
+    ratios = dict[str, list[tuple[float, float]]]()
+    seconds = []
+    for _round in range(rounds):
+        for name, floor in floors.items():
+            low, ours = timed(floor), timed(work)
+            seconds.append(ours[0])
+            ratios.setdefault(name, []).append((low[0] / ours[0], low[1] / ours[1]))
+    told = "; ".join(
+        f"{median([one[0] for one in found]):.2f} of the floor on {name}, by processor time "
+        f"{median([one[1] for one in found]):.2f}" for name, found in ratios.items())
+    print(f"{what}: {median(seconds):.2f} s; {told}")
 
 
 def linear(events: list[Event], rounds: int) -> None:

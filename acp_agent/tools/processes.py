@@ -60,13 +60,10 @@ async def run_process(
     """
     mark = f"_AGENT_COMMAND_{os.urandom(8).hex()}"
     pipes = _Pipes(sink)
-    # Starting takes no time worth cancelling, and a half-started command could not be ended.
-    with anyio.CancelScope(shield=True):
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: pipes, *command, stdin=asyncio.subprocess.DEVNULL, cwd=cwd, env={**env, mark: "1"},
-            start_new_session=True,
-        )
+    transport, cancelled = await _start(command, pipes, cwd, {**env, mark: "1"})
     try:
+        if cancelled is not None:
+            raise cancelled
         return await _follow(transport, pipes, mark, timeout)
     except asyncio.CancelledError:
         with anyio.CancelScope(shield=True):
@@ -76,6 +73,26 @@ async def run_process(
         if not pipes.exited.done():
             _signal_group(transport.get_pid(), signal.SIGKILL)
         transport.close()
+
+
+async def _start(
+    command: Sequence[str], pipes: _Pipes, cwd: str, env: Mapping[str, str]
+) -> tuple[asyncio.SubprocessTransport, asyncio.CancelledError | None]:
+    """A started command, and the cancellation that came meanwhile: a half-started command could not be ended.
+
+    A shield alone would not do: it holds back no cancellation of the task itself, and asyncio would then wait for the
+    output of whatever the command has started by now.
+    """
+    starting = asyncio.ensure_future(asyncio.get_running_loop().subprocess_exec(
+        lambda: pipes, *command, stdin=asyncio.subprocess.DEVNULL, cwd=cwd, env=env, start_new_session=True))
+    cancelled = None
+    with anyio.CancelScope(shield=True):
+        while not starting.done():
+            try:
+                await asyncio.wait({starting})
+            except asyncio.CancelledError as error:
+                cancelled = error
+    return starting.result()[0], cancelled
 
 
 async def _follow(transport: asyncio.SubprocessTransport, pipes: _Pipes, mark: str, timeout: float | None) -> Exit:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,6 +263,23 @@ def test_cancelling_leaves_no_descendant_and_is_quick(session: ToolSession) -> N
     took = asyncio.run(scenario())
     assert [pid for pid in pids(session, *FAMILY) if alive(pid)] == []
     assert took < 1.0
+
+
+@linux
+def test_cancelling_while_a_command_is_being_started_leaves_no_descendant(session: ToolSession) -> None:
+    """On a busy machine a command can be far along before the agent knows that it has started it."""
+    async def scenario() -> None:
+        call = asyncio.ensure_future(session.call(BASH, command=TREE, description="d"))
+        await asyncio.sleep(0)
+        while not written(session, *FAMILY)():
+            time.sleep(0.005)  # noqa: ASYNC251 - as above
+        call.cancel()
+        done, _ = await asyncio.wait({call}, timeout=20)
+        assert done
+        assert call.cancelled()
+
+    asyncio.run(scenario())
+    assert [pid for pid in pids(session, *FAMILY) if alive(pid)] == []
 
 
 def test_cancelling_at_the_start_leaves_nothing(session: ToolSession) -> None:
