@@ -23,6 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from acp_agent.mcp.config import StdioServer
 from acp_agent.mcp.sdk import shortened
 from acp_agent.text import scrub_surrogates
+from acp_agent.tools.processes import start
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -67,11 +68,7 @@ class StdioLink:
         words = _command(self._config, self._cwd)
         inbox = _Inbox()
         pipes = _Pipes(inbox.take)
-        # Starting takes no time worth cancelling, and a half-started server could not be ended.
-        with anyio.CancelScope(shield=True):
-            process, _ = await asyncio.get_running_loop().subprocess_exec(
-                lambda: pipes, *words, cwd=self._cwd, env=_environment(self._config), start_new_session=True
-            )
+        process, cancelled = await start(lambda: pipes, words, cwd=self._cwd, env=_environment(self._config))
         incoming, read = anyio.create_memory_object_stream[Any](inf)
         write, outgoing = anyio.create_memory_object_stream[Any](inf)
         inbox.stream = incoming
@@ -80,6 +77,8 @@ class StdioLink:
                 group.start_soon(_write, process, outgoing)
                 group.start_soon(self._watch, process, pipes, incoming)
                 try:
+                    if cancelled is not None:
+                        raise cancelled
                     yield read, write
                 finally:
                     with anyio.CancelScope(shield=True):

@@ -60,7 +60,8 @@ async def run_process(
     """
     mark = f"_AGENT_COMMAND_{os.urandom(8).hex()}"
     pipes = _Pipes(sink)
-    transport, cancelled = await _start(command, pipes, cwd, {**env, mark: "1"})
+    transport, cancelled = await start(
+        lambda: pipes, command, cwd=cwd, env={**env, mark: "1"}, stdin=asyncio.subprocess.DEVNULL)
     try:
         if cancelled is not None:
             raise cancelled
@@ -75,16 +76,19 @@ async def run_process(
         transport.close()
 
 
-async def _start(
-    command: Sequence[str], pipes: _Pipes, cwd: str, env: Mapping[str, str]
+async def start(
+    protocol: Callable[[], asyncio.SubprocessProtocol], command: Sequence[str], *, cwd: str, env: Mapping[str, str],
+    stdin: int = asyncio.subprocess.PIPE,
 ) -> tuple[asyncio.SubprocessTransport, asyncio.CancelledError | None]:
-    """A started command, and the cancellation that came meanwhile: a half-started command could not be ended.
+    """A started command in a session of its own, and the cancellation that came meanwhile: starting takes no time worth
+    cancelling, and a half-started command could not be ended.
 
     A shield alone would not do: it holds back no cancellation of the task itself, and asyncio would then wait for the
-    output of whatever the command has started by now.
+    output of whatever the command has started by now. Raises OSError when it cannot be started, and ValueError for a
+    NUL in it.
     """
     starting = asyncio.ensure_future(asyncio.get_running_loop().subprocess_exec(
-        lambda: pipes, *command, stdin=asyncio.subprocess.DEVNULL, cwd=cwd, env=env, start_new_session=True))
+        protocol, *command, stdin=stdin, cwd=cwd, env=env, start_new_session=True))
     cancelled = None
     with anyio.CancelScope(shield=True):
         while not starting.done():
@@ -264,4 +268,4 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-__all__ = ["DRAIN", "ON_CANCEL", "ON_TIMEOUT", "Exit", "Patience", "Sink", "kill_tree", "run_process"]
+__all__ = ["DRAIN", "ON_CANCEL", "ON_TIMEOUT", "Exit", "Patience", "Sink", "kill_tree", "run_process", "start"]
