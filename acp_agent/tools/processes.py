@@ -77,8 +77,8 @@ async def run_process(
 
 
 async def start(
-    protocol: Callable[[], asyncio.SubprocessProtocol], command: Sequence[str], *, cwd: str | Path, env: Mapping[str, str],
-    stdin: int = asyncio.subprocess.PIPE,
+    protocol: Callable[[], asyncio.SubprocessProtocol], command: Sequence[str], *, cwd: str | Path,
+    env: Mapping[str, str], stdin: int = asyncio.subprocess.PIPE,
 ) -> tuple[asyncio.SubprocessTransport, asyncio.CancelledError | None]:
     """A started command in a session of its own, and the cancellation that came meanwhile: starting takes no time worth
     cancelling, and a half-started command could not be ended.
