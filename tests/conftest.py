@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,9 @@ from tests.support.log_laws import check_store_laws
 
 def pytest_configure() -> None:
     """A shell's background job ignores SIGINT, one of nohup SIGHUP, and so would every process it starts: tests send
-    these signals.
+    these signals. And thousands of agents are started, which must not compile their modules anew each time.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
