@@ -55,6 +55,13 @@ class _TerminalId(Struct, frozen=True, rename="camel"):
     terminal_id: str
 
 
+class _Told(Struct, frozen=True, rename="camel"):
+    """An update, as far as it may tell of a child."""
+
+    session_update: Any = None
+    session_id: Any = None
+
+
 class _Held(Struct, frozen=True):
     session: str
     request: Id | UnsetType
@@ -120,13 +127,24 @@ class ClientSide:
                 self._exchange.respond(request.id, result)
 
     def cancelled(self, session: str) -> None:
-        """A session was cancelled: the questions that were held for it are answered so."""
+        """A session was cancelled: the questions that were held for it and for its children are answered so."""
         held, self._held = self._held, []
+        family = self._family(session) if held else []
         for question in held:
-            if question.session == session:
+            if question.session in family:
                 self._exchange.respond(question.request, CANCELLED)
             else:
                 self._held.append(question)
+
+    def _family(self, session: str) -> list[str]:
+        """A session, and all below it that the agent told of."""
+        family = [session]
+        for parent in family:
+            for _, raw in self._exchange.updates(parent, 0):
+                told = msgspec.json.decode(raw, type=_Told)
+                if told.session_update == "subagent_update" and told.session_id not in (None, *family):
+                    family.append(str(told.session_id))
+        return family
 
     def release_held(self) -> None:
         """The script has ended: every question that is still held is answered as cancelled."""

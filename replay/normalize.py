@@ -25,6 +25,7 @@ from replay.leftovers import Leftover, leftovers
 from replay.lineage import Kin, Lineage, arrange
 from replay.logform import CHUNK, LogEvent, LogForm
 from replay.names import UUID, Names, Places, check_one_to_one
+from replay.order_children import Address
 from replay.receipts import Receipt
 from replay.snapshot import FileEntry, Normalised, SessionLog, WireFrame
 
@@ -41,7 +42,7 @@ def normalise(run: Artefacts) -> Normalised:
     forms = [logform.read(log.data, str(log.path)) for log in run.logs]
     lineage = arrange(forms, wire.sessions(), wire.prompted())
     settled = {id(kin.form): logform.settled(kin.form) for kin in lineage.files}
-    frames = order.canonical(wire)
+    frames = order.canonical(wire, _addresses(lineage))
     names = _named(lineage, [settled[id(kin.form)] for kin in lineage.sessions], wire, frames)
     rewriter = Rewriter(names, Places(run.workspace, run.home))
     logs = tuple(_log(kin, settled[id(kin.form)], rewriter) for kin in lineage.files)
@@ -50,6 +51,13 @@ def normalise(run: Artefacts) -> Normalised:
     broken = (*wire.problems, *order.broken_promises(wire), *map(_lost, lineage.lost), *faults)
     left = (*_left_in_logs(logs), *_left_in_wire(lines), *_split_names(lineage.files, rewriter))
     return Normalised(lines, logs, _files(run.files, rewriter), broken, left, receipt)
+
+
+def _addresses(lineage: Lineage) -> dict[str, Address]:
+    """Where the children stand."""
+    headers = [kin.form.header for kin in lineage.sessions]
+    return {header.id: Address(place, header.spawn.call_id)
+            for place, header in enumerate(headers) if header.spawn is not UNSET}  # fmt: skip
 
 
 def _lost(form: LogForm) -> str:

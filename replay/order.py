@@ -10,7 +10,8 @@ Promised, and kept as it was seen:
 Not promised, and put in order here: how overlapping tool calls, children and sessions mix. Each prompt's lines
 stand before its response, responses in the order of their requests, and between two pieces of an answer the
 tool calls follow one another as they were announced. A call whose id begins with the id of another call and
-`/` or `[` belongs to a child of that one: children stand in the order of their paths, before the call's end.
+`/` or `[` belongs to a child of that one: children stand in the order of their paths, before the call's end. Children
+that the client is told of as of sessions stand there too (`replay.order_children`).
 
 Live output is timing made visible: text shown by a tool call that has not ended is left out, and so is an
 update that then says nothing new. A call's diffs, state and result stay.
@@ -24,6 +25,7 @@ from typing import Any
 import msgspec
 
 from replay.conversation import CANCEL_REQUEST, PROMPT, UPDATE, Conversation, Frame, Request, as_object, key
+from replay.order_children import Address, Family, spoken_of_early, subject
 
 PIECES = frozenset({"user_message_chunk", "agent_message_chunk", "agent_thought_chunk"})
 TURNS = frozenset({PROMPT, "session/load", "session/resume"})
@@ -41,16 +43,20 @@ RESTART = "restart"
 """The only member of the line that stands between two processes: how the first one ended."""
 
 
-def canonical(conversation: Conversation) -> list[Frame]:
-    """The agent's lines in canonical order, live output left out, and a line between two processes."""
+def canonical(conversation: Conversation, addresses: Mapping[str, Address] | None = None) -> list[Frame]:
+    """The agent's lines in canonical order, live output left out, and a line between two processes. `addresses` are
+    those of the children whose logs are known, by session.
+    """
+    known = addresses or {}
     first, *others = conversation.processes()
-    frames = _of_process(first)
+    frames = _of_process(first, known)
     for restart, process in zip(conversation.restarts, others, strict=True):
-        frames += [Frame(restart.at, {RESTART: restart.how}, None), *_of_process(process)]
+        frames += [Frame(restart.at, {RESTART: restart.how}, None), *_of_process(process, known)]
     return frames
 
 
-def _of_process(conversation: Conversation) -> list[Frame]:
+def _of_process(conversation: Conversation, addresses: Mapping[str, Address]) -> list[Frame]:
+    family = Family(conversation, addresses)
     pending: dict[str, list[Frame]] = {}
     segments: dict[int, list[Frame]] = {}
     responses: dict[int, Frame] = {}
@@ -65,18 +71,25 @@ def _of_process(conversation: Conversation) -> list[Frame]:
         elif frame.at in anchors:
             segments.setdefault(anchors[frame.at].number, []).append(frame)
         elif frame.session is not None:
-            pending.setdefault(frame.session, []).append(frame)
+            pending.setdefault(family.root(frame.session), []).append(frame)
         else:
             rest.append(frame)
     lined_up: list[Frame] = []
     for request in conversation.requests:
-        lined_up += line_up(segments.get(request.number, []))
+        lined_up += _with_children(segments.get(request.number, []), request.session, family)
         if request.number in responses:
             lined_up.append(responses[request.number])
     named = conversation.sessions()
     for session in [*named, *sorted(set(pending) - set(named))]:
-        lined_up += line_up(pending.get(session, []))
+        lined_up += _with_children(pending.get(session, []), session, family)
     return [*lined_up, *rest]
+
+
+def _with_children(frames: Sequence[Frame], session: str | None, family: Family) -> list[Frame]:
+    def sort(own: Sequence[Frame]) -> list[Frame]:
+        return line_up(own, family)
+
+    return sort(frames) if session is None else family.line_up(frames, session, sort)
 
 
 def _ends_turn(frame: Frame, answers: Request) -> bool:
@@ -114,9 +127,9 @@ def _open_at(frame: Frame, requests: Sequence[Request], answered: Mapping[int, i
 # ---------------------------------------------------------------- one prompt
 
 
-def line_up(frames: Sequence[Frame]) -> list[Frame]:
+def line_up(frames: Sequence[Frame], family: Family) -> list[Frame]:
     """One prompt's lines of one session in canonical order."""
-    ranks = _Ranks(frames)
+    ranks = _Ranks(frames, family)
     gap = 0
     placed: list[tuple[int, _Rank, Frame]] = []
     for frame in frames:
@@ -132,7 +145,8 @@ def line_up(frames: Sequence[Frame]) -> list[Frame]:
 class _Ranks:
     """Where a line that is no piece of the answer stands among its neighbours."""
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], family: Family) -> None:
+        self._family = family
         self._top: dict[str, int] = {}
         self._calls: dict[str, tuple[str | None, int]] = {}
         self._ended: set[str] = set()
@@ -165,6 +179,9 @@ class _Ranks:
     def _rank(self, frame: Frame) -> _Rank:
         if frame.call is not None:
             return self._of_call(frame, frame.call)
+        if (child := subject(frame)) is not None:
+            address = self._family.address(child)
+            return (2, self._top.get(address.call, len(self._top)), _CHILDREN, "", address.place)
         if frame.method == CANCEL_REQUEST:
             return self._requests.get(key(frame.params.get("requestId")), (4, 0, 0, "", 0))
         if frame.method == UPDATE:
@@ -267,7 +284,7 @@ def broken_promises(conversation: Conversation) -> list[str]:
     A session is spoken of after the response that names it, a call is updated after it was announced, and its
     end comes before the answer of its prompt.
     """
-    return [*_sessions_named_late(conversation), *_calls_out_of_order(conversation)]
+    return [*_sessions_named_late(conversation), *spoken_of_early(conversation), *_calls_out_of_order(conversation)]
 
 
 def _sessions_named_late(conversation: Conversation) -> Iterator[str]:

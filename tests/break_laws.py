@@ -40,8 +40,8 @@ class Break(NamedTuple):
 
 BREAKS = (
     Break(1, "stray text is written to stdout between two updates", "acp_agent/acp/view.py",
-          "        self._client.send(to_json(UpdateFrame(",
-          "        self._client.send(b'shown\\n')\n        self._client.send(to_json(UpdateFrame("),
+          "        self.client.send(update_frame(",
+          "        self.client.send(b'shown\\n')\n        self.client.send(update_frame("),
     Break(1, "descriptor 1 stays the protocol's, so that libraries and children write there",
           "acp_agent/rpc/stdio.py", "    os.dup2(2, 1)\n", "",
           ("tests/unit/rpc/test_rpc_process.py",)),
@@ -76,7 +76,7 @@ BREAKS = (
     Break(6, "a cancel leaves queued prompts to run", "acp_agent/session/session.py",
           "        queued, self._queue = list(self._queue), deque()", "        queued: list[QueuedPrompt] = []",
           ("tests/wire/test_sessions.py",)),
-    Break(6, "a cancelled turn says that it ended by itself", "acp_agent/acp/handlers.py",
+    Break(6, "a cancelled turn says that it ended by itself", "acp_agent/acp/outcomes.py",
           '            return "cancelled"', '            return "end_turn"'),
     Break(6, "a cancelled parent is answered before its children have ended", "acp_agent/subagents/inprocess.py",
           """                await child.aclose("parent")

@@ -20,6 +20,7 @@ class ClientCapabilities(Struct, frozen=True):
     compaction: bool = False
     elicitation_form: bool = False
     elicitation_url: bool = False
+    subagents: bool = False
 
 
 def read_capabilities(raw: Raw | UnsetType) -> ClientCapabilities:
@@ -44,6 +45,7 @@ def read_capabilities(raw: Raw | UnsetType) -> ClientCapabilities:
         compaction=marker("session", "compaction"),
         elicitation_form=marker("elicitation", "form"),
         elicitation_url=marker("elicitation", "url"),
+        subagents=marker("subagents"),
     )
 
 

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from acp_agent.acp import outcomes
 from acp_agent.acp.auth import Authentication
 from acp_agent.acp.content import prompt_parts
 from acp_agent.acp.offer import mode_state, surroundings
@@ -35,11 +36,9 @@ from acp_agent.acp.schema import (
 from acp_agent.acp.trace import trace_of
 from acp_agent.errors import InvalidParams, TurnFailed
 from acp_agent.ids import SessionId
-from acp_agent.loop.turn import MAX_TURN_REQUESTS
 from acp_agent.rpc.connection import NotificationHandler
 from acp_agent.rpc.dispatch import Handler, RequestContext
 from acp_agent.session.commands import called
-from acp_agent.session.events import Aborted, Blocked, Completed, Failed, MaxTokens, TurnOutcome
 from acp_agent.session.manager import SessionManager
 from acp_agent.session.session import QueuedPrompt, Session
 from acp_agent.tools.permission import Mode
@@ -139,9 +138,8 @@ class Handlers:
 
     async def _open(self, session_id: SessionId) -> Session:
         """The session, once it is open. A cancel meanwhile is nothing to a setting."""
-        session = None
-        while session is None:
-            session = await self._manager.ready(session_id)
+        session = await self._manager.ready(session_id, stoppable=False)
+        assert session is not None  # only what can be stopped is
         return session
 
     def cancel(self, raw: Raw) -> None:
@@ -153,25 +151,10 @@ def stop_reason(prompt: QueuedPrompt) -> StopReason:
     """How a turn's outcome reads on the wire. Raises for a failed turn: that is never a stop reason (ACP)."""
     if prompt.error is not None:
         raise prompt.error
-    return _stop_reason(prompt.outcome)
-
-
-def _stop_reason(outcome: TurnOutcome | None) -> StopReason:
-    match outcome:
-        case Completed():
-            return "end_turn"
-        case MaxTokens():
-            return "max_tokens"
-        case Blocked():
-            return "refusal"
-        case Failed() if outcome.error.code == MAX_TURN_REQUESTS:
-            return "max_turn_requests"
-        case Failed():
-            raise TurnFailed(f"the turn failed: {outcome.error.message}", code=outcome.error.code)
-        case Aborted():
-            return "cancelled"
-        case _:
-            raise TurnFailed("the turn was interrupted")
+    reason = outcomes.stop_reason(prompt.outcome)
+    if reason is None:
+        raise outcomes.failure(prompt.outcome) or TurnFailed("the turn came to no end")
+    return reason
 
 
 def _first_text(blocks: Sequence[Raw]) -> str:

@@ -31,7 +31,7 @@ from acp_agent.acp.schema import (
     UserChunk,
     WireLocation,
 )
-from acp_agent.ids import MessageId, WireCallId
+from acp_agent.ids import CallId, MessageId, WireCallId
 from acp_agent.session.events import (
     AssistantChunk,
     AssistantMessage,
@@ -73,10 +73,13 @@ def thought_id(message: MessageId) -> MessageId:
 class Projection:
     """Projects one session's events, in order. Holds the fold that needs: message ids and announced calls."""
 
-    def __init__(self, registry: Registry, cwd: Path, *, settled: bool = False) -> None:
+    def __init__(self, registry: Registry, cwd: Path, *, settled: bool = False, child: bool = False) -> None:
+        """`child`: the client did not send the prompts, so it is shown them; the mode is the parent's, which it knows.
+        """
         self._registry = registry
         self.cwd = cwd
         self._settled = settled
+        self._child = child
         self._used: set[str] = set()
         self._numbers: dict[str, int] = {}
         """For each id that was wanted, the number it was last given with: the search for a free one goes on there."""
@@ -87,6 +90,9 @@ class Projection:
         """The images of the open step, or of the past event that is about to be shown."""
         self.calls: list[ShownCall] = []
         """The calls of the newest assistant message, by position."""
+        self._started: list[int] = []
+        self.in_terminal: set[WireCallId] = set()
+        """The calls whose output a terminal of the client's shows."""
 
     def updates(self, event: Event) -> Sequence[Update]:
         """What the client is shown of `event`."""
@@ -109,7 +115,7 @@ class Projection:
                 return (SessionInfo(body.title),)
             case TodoWrite():
                 return (Plan(tuple(PlanEntry(todo.content, "medium", todo.status) for todo in body.todos)),)
-            case SessionConfig(mode=str() as mode):
+            case SessionConfig(mode=str() as mode) if not self._child:
                 return (CurrentMode(mode),)
             case StepEnd():
                 self.pictures.forget()
@@ -144,8 +150,8 @@ class Projection:
         return ()
 
     def _prompt(self, body: UserMessage) -> Sequence[Update]:
-        """A live client knows what it sent; only history shows prompts."""
-        if not self._settled or body.source.kind != "user":
+        """A live client knows what it sent itself."""
+        if not (self._settled or self._child) or body.source.kind != "user":
             return ()
         chunks: list[Update] = []
         for block in body.content:
@@ -161,7 +167,7 @@ class Projection:
 
     def _answer(self, body: AssistantMessage) -> Sequence[Update]:
         updates: list[Update] = []
-        self.calls, self._results = [], 0
+        self.calls, self._started, self._results = [], [], 0
         for block in body.message.content:
             if isinstance(block, ToolCallBlock):
                 call = self._show(block)
@@ -198,6 +204,15 @@ class Projection:
         self._used.add(candidate)
         return WireCallId(candidate)
 
+    def start(self, position: int) -> ShownCall:
+        """The call at a position runs from now on."""
+        self._started.append(position)
+        return self.calls[position]
+
+    def newest(self, call_id: CallId) -> int:
+        """The position of the call with this id that was started last: a model may use an id twice."""
+        return next(position for position in reversed(self._started) if self.calls[position].block.id == call_id)
+
     def _result(self, body: ToolResult) -> Sequence[Update]:
         """Results come in the order of their calls, so the position is counted, not looked up by id."""
         if self._results >= len(self.calls) or not body.message.content:
@@ -218,9 +233,10 @@ class Projection:
         if body.error is not UNSET:
             output["error"] = body.error
         shown = None if images and not view.text else view.text
+        content = (*_content(shown, view.diffs), *map(ContentItem, images))
         return ToolCallUpdate(
             tool_call_id=call.wire_id, status="failed" if result.is_error else "completed",
-            content=(*_content(shown, view.diffs), *map(ContentItem, images)),
+            content=UNSET if call.wire_id in self.in_terminal else content,
             locations=UNSET if view.locations is UNSET else _locations(view.locations),
             raw_output=output,
         )  # fmt: skip

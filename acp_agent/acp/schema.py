@@ -332,10 +332,55 @@ class UsageReport(Wire, frozen=True, tag_field="sessionUpdate", tag="usage_updat
     size: int
 
 
+class WireError(Wire, frozen=True):
+    """A JSON-RPC error inside an update."""
+
+    code: int
+    message: str
+
+
+class TokenUsage(Wire, frozen=True):
+    """The tokens of all of a session's answers. `input_tokens` are those that no cache had a part in."""
+
+    total_tokens: int
+    input_tokens: int
+    output_tokens: int
+    cached_read_tokens: int | UnsetType = UNSET
+    cached_write_tokens: int | UnsetType = UNSET
+
+
+class Running(Wire, frozen=True, tag_field="state", tag="running"):
+    """A child is at work."""
+
+
+class RequiresAction(Wire, frozen=True, tag_field="state", tag="requires_action"):
+    """A child waits for the user."""
+
+
+class Idle(Wire, frozen=True, tag_field="state", tag="idle"):
+    """A child's work has ended; without a reason nothing is known of how. `error` comes with the reason `error`."""
+
+    stop_reason: StopReason | Literal["error"] | UnsetType = UNSET
+    error: WireError | UnsetType = UNSET
+    usage: TokenUsage | UnsetType = UNSET
+
+
+class SubagentUpdate(Wire, frozen=True, tag_field="sessionUpdate", tag="subagent_update"):
+    """News of a child, on its parent's session; the first announces it. What is left out is as it was: a directory
+    that was never told is the parent's. Only for a client that declared `subagents`.
+    """
+
+    session_id: SessionId
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    state: Running | RequiresAction | Idle | UnsetType = UNSET
+    cwd: str | UnsetType = UNSET
+
+
 Update = (
     UserChunk | AgentChunk | ThoughtChunk | ToolCallStart | ToolCallUpdate | Plan | CurrentMode | SessionInfo
     | OptionsUpdate | AvailableCommands
-    | UsageReport | Notice
+    | UsageReport | Notice | SubagentUpdate
 )  # fmt: skip
 
 

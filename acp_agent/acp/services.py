@@ -32,6 +32,10 @@ class ClientServices:
         self._token = token
         self._patience = patience
 
+    def of(self, session: SessionId) -> ClientServices:
+        """Another session's way to them."""
+        return ClientServices(self._client, session, self._capabilities, self._token, self._patience)
+
     @property
     def capabilities(self) -> ClientCapabilities:
         """What the client offers now."""
@@ -66,7 +70,7 @@ class ClientServices:
 
 
 class ClientDesk:
-    """A root session's desk."""
+    """The desk of a session that the client knows."""
 
     def __init__(self, services: ClientServices, wire_id: Callable[[int], WireCallId]) -> None:
         """`wire_id` gives the id by which the client knows the call at a position."""
@@ -95,16 +99,17 @@ class ChildDesk:
 
     asks: Modes = frozenset()
 
-    def __init__(self, root: ClientDesk) -> None:
-        self._root = root
+    def __init__(self, through: ClientDesk) -> None:
+        """`through` is the desk of the session that the client knows: the child's own, or the root's."""
+        self._through = through
 
     @property
     def editor(self) -> Editor | None:
-        return self._root.editor
+        return self._through.editor
 
     @property
     def terminals(self) -> Terminals | None:
-        return self._root.terminals
+        return self._through.terminals
 
     def elicit(self, position: int) -> Elicit | None:  # noqa: ARG002  # contract
         return None

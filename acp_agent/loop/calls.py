@@ -276,7 +276,7 @@ class CallRunner:
             roots=host.roots, confined=host.mode() is not Mode.FULL_ACCESS, seen=host.log.state.seen,
             progress=progress, spill=host.spill, set_todos=set_todos, delegate=host.delegate,
             trace=host.trace, editor=host.desk.editor, terminals=host.desk.terminals, elicit=host.desk.elicit(position),
-            show_terminal=lambda terminal: host.live.terminal(position, terminal),
+            show_terminal=lambda terminal, remark: host.live.terminal(position, terminal, remark),
         )  # fmt: skip
 
     # -- results

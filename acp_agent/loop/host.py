@@ -78,8 +78,10 @@ class Live(Protocol):
         """A running call's output so far."""
         ...
 
-    def terminal(self, position: int, terminal: str) -> None:
-        """A running call's output is in this terminal of the client's."""
+    def terminal(self, position: int, terminal: str, remark: str) -> None:
+        """A running call's output is in this terminal of the client's; `remark` is what else there is to say, if
+        anything.
+        """
         ...
 
     def notice(self, severity: str, title: str, description: str) -> None:

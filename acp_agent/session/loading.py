@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from msgspec import UNSET, Struct
 
 from acp_agent.errors import AgentError, InvalidParams, SessionNotFound, StoreError
 from acp_agent.ids import CallId, SessionId
+from acp_agent.session.directory import same_directory
 from acp_agent.session.events import Event, SessionHeader
 from acp_agent.session.log import SessionLog
 from acp_agent.session.repair import repair
@@ -25,11 +25,20 @@ class Loaded(Struct, frozen=True):
     Whoever goes through it takes the events out: to free them all at once would hold everything else up.
 
     `children` says how many children each delegating call of the session made: the next one's index goes on from there.
+    The open turns of its `descendants` are still to be closed (`open_descendant`).
     """
 
     log: SessionLog
     history: deque[Event]
     children: dict[CallId, int]
+    descendants: Sequence[SessionSummary]
+
+
+class Descendant(Struct, frozen=True):
+    """What a session below a root says; `history` is as in `Loaded`."""
+
+    header: SessionHeader
+    history: deque[Event]
 
 
 async def load_root(services: Services, session_id: SessionId, directory: Path) -> Loaded:
@@ -45,11 +54,9 @@ async def load_root(services: Services, session_id: SessionId, directory: Path) 
         _check_directory(opened.header, directory)
         await log.restore(opened.settled, opened.count, opened.time)
         tree = await services.store.tree(session_id)
-        for descendant in tree[1:]:
-            await _repair_descendant(services, descendant.id)
         history = deque(opened.settled)
         history.extend(await repair(log))
-        return Loaded(log, history, _children(session_id, tree))
+        return Loaded(log, history, _children(session_id, tree), tree[1:])
     except BaseException:
         await give_up(log)
         raise
@@ -88,7 +95,7 @@ def _check_root(session_id: SessionId, root: SessionId) -> None:
 
 def _check_directory(header: SessionHeader, directory: Path) -> None:
     """A session goes on where it began, however that directory is spelt: what its history says of files is of there."""
-    if header.cwd is not UNSET and os.path.realpath(header.cwd) != os.path.realpath(directory):
+    if header.cwd is not UNSET and not same_directory(header.cwd, directory):
         raise InvalidParams(f"cwd: the session {header.id!r} works in {header.cwd!r}, not in {str(directory)!r}; load "
                             "it with its own directory, or fork it to go on in another",
                             sessionId=header.id, cwd=header.cwd)  # fmt: skip
@@ -102,16 +109,21 @@ def _children(parent: SessionId, tree: Sequence[SessionSummary]) -> dict[CallId,
     return made
 
 
-async def _repair_descendant(services: Services, session_id: SessionId) -> None:
-    """Close a descendant's open turn. One that cannot be read or written must not stand in its root's way."""
+async def open_descendant(services: Services, session_id: SessionId) -> Descendant | None:
+    """Close a descendant's open turn; its history. One that cannot be read or written must not stand in its root's way:
+    None.
+    """
     try:
         with anyio.CancelScope(shield=True):
             opened = await services.store.load(session_id)
             log = SessionLog(opened.header, opened.appender, services.clock)
             try:
                 await log.restore(opened.settled, opened.count, opened.time)
-                await repair(log)
+                history = deque(opened.settled)
+                history.extend(await repair(log))
             finally:
                 await log.aclose()
     except AgentError as error:
         services.warn(f"the child session {session_id} is left as it is: {error.message}")
+        return None
+    return Descendant(opened.header, history)

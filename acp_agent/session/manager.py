@@ -7,7 +7,7 @@ group. Work on one session is done in the order it was asked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -21,12 +21,11 @@ from acp_agent.session.events import Event, SessionHeader
 from acp_agent.session.fork import discard, fork_root
 from acp_agent.session.loading import give_up, load_root, refuse_child
 from acp_agent.session.log import SessionLog
+from acp_agent.session.retelling import PastChildren, PastSight, Retelling
 from acp_agent.session.session import Place, Services, Session, View
-from acp_agent.session.slices import Slices
-from acp_agent.session.stored_images import fetch_images, shown_content
 from acp_agent.session.surroundings import Surroundings
-from acp_agent.session.work import Opening, Order, Work
-from acp_agent.stores.base import Page
+from acp_agent.session.work import Opening, Openings, Order, Work
+from acp_agent.stores.base import Page, SessionSummary
 from acp_agent.subagents.inprocess import InProcessDelegation
 from acp_agent.subagents.views import ViewFactory
 
@@ -35,22 +34,21 @@ T = TypeVar("T")
 NOTHING = Surroundings()
 
 
-class RootViews(ViewFactory, Protocol):
+class RootView(View, PastSight, Protocol):
+    """The client's side of a root session."""
+
+
+class RootViews(ViewFactory, PastChildren, Protocol):
     """The client's side of one root session and its children."""
 
     @property
-    def root(self) -> View:
+    def root(self) -> RootView:
         """The root session's own view."""
         ...
 
     def begin(self) -> None:
         """Told when the client knows of the session."""
         ...
-
-    def past(self, event: Event, *, show: bool) -> None:
-        """Told of the root's events before this process opened it, in order; `show` says whether the client is."""
-        ...
-
 
 class RootViewMaker(Protocol):
     """Makes the views of new root sessions."""
@@ -67,7 +65,7 @@ class SessionManager:
         self._sessions: dict[SessionId, Session] = {}
         self._leaving: dict[SessionId, Session] = {}
         """Not active any more, but not closed yet."""
-        self._openings: dict[SessionId, Opening[Session]] = {}
+        self._openings = Openings[Session]()
         self._order = Order()
         self._works: dict[Work[Any], bool] = {}
         """What is under way, and whether it can be called off."""
@@ -97,15 +95,14 @@ class SessionManager:
         raises `SessionBusy` for a session that is open here, and what `load_root` raises.
         """
         directory = working_directory(cwd)
-        work = self._start(lambda: self._load(session_id, directory, around, show), stoppable=True)
-        opening = Opening(session_id, work)
-        self._openings[session_id] = opening
+        opening = Opening[Session](session_id, lambda one: self._start(
+            lambda: self._load(one, directory, around, show), stoppable=True))  # fmt: skip
+        self._openings.add(opening)
         return opening
 
     def opened(self, opening: Opening[Session]) -> None:
         """The client knows what came of an opening: those who wait for the session go on."""
-        if self._openings.get(opening.session_id) is opening:
-            del self._openings[opening.session_id]
+        self._openings.remove(opening)
         opening.answer()
         if opening.session_id in self._sessions:
             self._sessions[opening.session_id].begin()
@@ -120,17 +117,24 @@ class SessionManager:
         directory = working_directory(cwd)
         return self._start(lambda: self._fork(source_id, directory, around), stoppable=True)
 
-    async def _load(self, session_id: SessionId, directory: Path, around: Surroundings, show: bool) -> Session:
+    async def _load(
+        self, opening: Opening[Session], directory: Path, around: Surroundings, show: bool
+    ) -> Session:
+        session_id = opening.session_id
         async with self._order.of(session_id):
-            if session_id in self._sessions:
+            opening.leads_to = self._sessions.get(session_id)
+            if opening.leads_to is not None:
                 raise SessionBusy(f"session {session_id!r} is open already; close it first (session/close)",
                                   sessionId=session_id)  # fmt: skip
             loaded = await load_root(self._services, session_id, directory)
             try:
-                return await self._activate(loaded.log, directory, around, loaded.history, show, loaded.children)
+                session = await self._activate(loaded.log, directory, around, loaded.history, show, loaded.children,
+                                               loaded.descendants)
             except BaseException:
                 await give_up(loaded.log)
                 raise
+            opening.leads_to = session
+            return session
 
     async def _fork(self, source_id: SessionId, directory: Path, around: Surroundings) -> Session:
         services = self._services
@@ -148,20 +152,11 @@ class SessionManager:
 
     async def _activate(
         self, log: SessionLog, directory: Path, around: Surroundings, history: deque[Event], show: bool,
-        children: dict[CallId, int] | None = None,
+        children: dict[CallId, int] | None = None, descendants: Sequence[SessionSummary] = (),
     ) -> Session:
         session, views = self._open(log, directory, around, children)
-        slices = Slices()
-        services = self._services
-        while history:
-            event = history.popleft()
-            if show:
-                await fetch_images(services.store, log.header.id, shown_content(event.body), views.root.see,
-                                   services.warn)
-            views.past(event, show=show)
-            await slices.pause()
-            if show:
-                await views.root.drained()
+        retelling = Retelling(self._services, views, descendants)
+        await retelling.root(log.header.id, directory, history, views.root, show=show)
         self._add(session, around)
         return session
 
@@ -203,20 +198,27 @@ class SessionManager:
         except KeyError:
             raise SessionNotFound(session_id, active=True) from None
 
-    async def ready(self, session_id: SessionId) -> Session | None:
+    async def ready(self, session_id: SessionId, *, stoppable: bool = True) -> Session | None:
         """An active session, or one that is being opened once the client knows of it; returns at once if it is not.
 
-        None when the session was cancelled meanwhile: that means those who wait too. Raises `SessionNotFound`.
+        None when the session was cancelled meanwhile: that means those who wait too, if they are `stoppable`. Raises
+        `SessionNotFound`.
         """
-        while (opening := self._openings.get(session_id)) is not None:
-            if not await opening.wait():
+        opening = self._openings.newest(session_id)
+        if opening is None:
+            return self.get(session_id)
+        if opening.ends:
+            raise SessionNotFound(session_id, active=True)
+        while not await opening.wait():
+            if stoppable:
                 return None
-        return self.get(session_id)
+        if opening.leads_to is None:
+            raise SessionNotFound(session_id, active=True)
+        return opening.leads_to
 
     def cancel(self, session_id: SessionId) -> None:
         """Stop a session's turn and all prompts that were sent before; an idle or unknown session is left alone."""
-        if session_id in self._openings:
-            self._openings[session_id].cancel()
+        self._openings.cancel(session_id)
         if session_id in self._sessions:
             self._sessions[session_id].cancel()
 
@@ -232,16 +234,18 @@ class SessionManager:
         It is not active any more when this returns. Raises `SessionNotFound`, as does the work for a session that was
         being opened and could not be.
         """
-        if session_id not in self._sessions and session_id not in self._openings:
+        if session_id not in self._sessions and self._openings.newest(session_id) is None:
             raise SessionNotFound(session_id, active=True)
         before = self._end_begins(session_id)
         return self._start(lambda: self._close(session_id, before))
 
     def _end_begins(self, session_id: SessionId) -> Opening[Session] | None:
         """Nothing can be asked of the session from now on; or, where it is being opened, once that was answered."""
-        opening = self._openings.get(session_id)
+        opening = self._openings.newest(session_id)
         if opening is None:
             self._leave(session_id)
+        else:
+            opening.ends = True
         return opening
 
     def _leave(self, session_id: SessionId) -> None:

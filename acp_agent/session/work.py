@@ -65,9 +65,13 @@ class Work(Generic[T]):
 class Opening(Generic[T]):
     """A stored session on its way to being active, from the request to its answer."""
 
-    def __init__(self, session_id: SessionId, work: Work[T]) -> None:
+    def __init__(self, session_id: SessionId, start: Callable[[Opening[T]], Work[T]]) -> None:
         self.session_id = session_id
-        self.work = work
+        self.leads_to: T | None = None
+        """What is active when the work is done, opened by it or there already."""
+        self.ends = False
+        """Whether the session is to be ended as soon as this is answered: nothing more can be asked of it."""
+        self.work = start(self)
         self.answered = anyio.Event()
         self._news = anyio.Event()
         """Set when those who wait for the session have something to do; another one after each cancel."""
@@ -87,6 +91,35 @@ class Opening(Generic[T]):
         news = self._news
         await news.wait()
         return news is self._news
+
+
+class Openings(Generic[T]):
+    """The openings that are not answered yet, in the order they were asked for.
+
+    What is sent to a session belongs to the newest opening before it: one that comes later is nothing to it.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[SessionId, list[Opening[T]]] = {}
+
+    def add(self, opening: Opening[T]) -> None:
+        """One more."""
+        self._open.setdefault(opening.session_id, []).append(opening)
+
+    def remove(self, opening: Opening[T]) -> None:
+        """One is answered."""
+        left = [one for one in self._open.pop(opening.session_id, []) if one is not opening]
+        if left:
+            self._open[opening.session_id] = left
+
+    def newest(self, session_id: SessionId) -> Opening[T] | None:
+        """The one that what comes now belongs to."""
+        return self._open[session_id][-1] if session_id in self._open else None
+
+    def cancel(self, session_id: SessionId) -> None:
+        """All that was sent to a session so far is cancelled, whichever opening it waits for."""
+        for opening in self._open.get(session_id, []):
+            opening.cancel()
 
 
 class Order:

@@ -19,7 +19,7 @@ from acp_agent.session.loading import give_up
 from acp_agent.session.log import SessionLog
 from acp_agent.session.session import Place, QueuedPrompt, Services, Session
 from acp_agent.subagents.results import child_result
-from acp_agent.subagents.views import ViewFactory
+from acp_agent.subagents.views import ChildSight, Errand, ViewFactory
 from acp_agent.tools.base import Outcome, ToolFailure
 from acp_agent.tools.delegation import ChildKind
 
@@ -43,13 +43,17 @@ class InProcessDelegation:
         if depth > self._services.max_depth:
             raise ToolFailure(f"subagent depth {depth} exceeds maxDepth {self._services.max_depth}")
         with anyio.CancelScope(shield=True):  # a child that exists has a log, and a log has its turn
-            child = await self._create(kind, call_id, depth, description)
+            child, view = await self._create(call_id, depth, Errand(place.session, kind, description, prompt))
         descriptor = SubagentDescriptor(2, "one-shot", kind.value, description or UNSET)
         own = len(child.log.state.nodes)
         self._parent.children.append(child)
+        view.begin()
         try:
             admitted = child.admit(prompt, [descriptor], trace=self._parent.trace)
-            await self._finish(child, admitted)
+            try:
+                await self._finish(child, admitted)
+            finally:
+                view.ended(admitted.outcome, admitted.error)
         finally:
             self._parent.children.remove(child)
             with anyio.CancelScope(shield=True):
@@ -67,13 +71,13 @@ class InProcessDelegation:
                 await admitted.done.wait()
             raise
 
-    async def _create(self, kind: ChildKind, call_id: CallId, depth: int, description: str) -> Session:
+    async def _create(self, call_id: CallId, depth: int, errand: Errand) -> tuple[Session, ChildSight]:
         """A new child; its place among the siblings is settled before anything is waited for."""
         services, parent = self._services, self._parent
         index = self._children.get(call_id, 0)
         self._children[call_id] = index + 1
         state = parent.log.state
-        cut = state.last_end if kind is ChildKind.FORK else 0
+        cut = state.last_end if errand.kind is ChildKind.FORK else 0
         header = SessionHeader(
             id=services.ids.session(), created_at=services.clock.created_at(), cwd=parent.log.header.cwd,
             parent_session=parent.place.session, seed_length=cut or UNSET, origin="subagent",
@@ -82,6 +86,7 @@ class InProcessDelegation:
         # The parent's own spelling of the directory: its tree stays together however a client spells it later.
         path = (*parent.place.path, Hop(call_id, index))
         place = Place(header.id, parent.place.root, path, parent.place.cwd, depth, parent.place.directories)
+        view = self._views.child(place, errand)
         log = SessionLog(header, services.store.create(header, place.root), services.clock)
         chosen = Choices.of(state, parent.mode.value)
         if cut:
@@ -91,13 +96,13 @@ class InProcessDelegation:
                 await give_up(log)
                 raise
         log.append(chosen.whole())
-        child = Session(services, place, log, self._views.child(place, description), parent.grants, parent.toolbox)
+        child = Session(services, place, log, view, parent.grants, parent.toolbox)
         child.delegation = InProcessDelegation(services, child, self._views)
 
         def told(event: Event) -> None:
-            child.view.event(event)
+            view.event(event)
             if isinstance(event.body, ApprovalGrant):  # "always" holds in the whole session the user sees
                 parent.log.append(event.body)
 
         log.listen(told)
-        return child
+        return child, view

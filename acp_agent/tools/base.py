@@ -155,7 +155,7 @@ class ToolContext(Struct, frozen=True):
     """Asks the client's user about this call; None where it offers no way to."""
     trace: Mapping[str, str] = {}
     """The trace that the call is a part of (W3C names), for whoever works for it."""
-    show_terminal: Callable[[str], None] = lambda _id: None
+    show_terminal: Callable[[str, str], None] = lambda _id, _remark: None
     """Shows the client one of its terminals, by id, as the running call's output."""
 
 

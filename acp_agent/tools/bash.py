@@ -147,16 +147,16 @@ class Bash:
 async def _run_in_terminal(terminals: Terminals, args: BashArguments, context: ToolContext, directory: str) -> Outcome:
     """The client runs the command in its own environment. It keeps the end of a long output, and only that."""
     from acp_agent.tools.output import LIMIT
-    from acp_agent.tools.terminals import TerminalError, run_in_terminal
+    from acp_agent.tools.terminals import TerminalError, failed, run_in_terminal
 
     try:
         run = await run_in_terminal(
             terminals, (_shell(), "-c", args.command), cwd=directory, env=ENVIRONMENT,
-            timeout=args.timeout_ms / 1000, limit=LIMIT, opened=context.show_terminal,
+            timeout=args.timeout_ms / 1000, limit=LIMIT, show=context.show_terminal,
+            late=_timeout_marker(args),
         )
     except TerminalError as error:
-        raise ToolFailure(f"the command could not be run in the client's terminal: {error.message}", "BashError",
-                          "TERMINAL_FAILED") from None
+        raise ToolFailure(failed(error), "BashError", "TERMINAL_FAILED") from None
     markers = _markers(args, run.exit.code, run.exit.signal, timed_out=run.timed_out)
     if run.output.truncated:
         markers.append(f"[output truncated: the last {LIMIT} bytes are shown]")
@@ -165,12 +165,16 @@ async def _run_in_terminal(terminals: Terminals, args: BashArguments, context: T
 
 def _markers(args: BashArguments, code: int | None, signal: str | None, *, timed_out: bool) -> list[str]:
     """The lines that say how a command ended, where that was not well (format reference 7.4)."""
-    markers = [f"[timed out after {args.timeout_ms}ms]"] if timed_out else []
+    markers = [_timeout_marker(args)] if timed_out else []
     if signal is not None:
         markers.append(f"[killed by signal: {signal}]")
     elif code:
         markers.append(f"[exit code: {code}]")
     return markers
+
+
+def _timeout_marker(args: BashArguments) -> str:
+    return f"[timed out after {args.timeout_ms}ms]"
 
 
 def _with_markers(body: str, markers: list[str]) -> str:

@@ -81,25 +81,36 @@ class TerminalRun(Struct, frozen=True):
 
 async def run_in_terminal(
     terminals: Terminals, command: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float, limit: int,
-    opened: Callable[[str], None],
+    show: Callable[[str, str], None], late: str,
 ) -> TerminalRun:
-    """Run `command` to its end, or to `timeout` seconds; `opened` is told the terminal's id at once.
+    """Run `command` to its end, or to `timeout` seconds. `show` is told the terminal's id at once; and again what the
+    terminal does not show: that the time was up (`late`), or that the client failed. After its release a terminal may
+    not be named.
 
     Raises `TerminalError`; the terminal is released then too.
     """
     terminal = await terminals.create(command, cwd=cwd, env=env, limit=limit)
     try:
-        opened(terminal.id)
+        show(terminal.id, "")
         ended: TerminalExit | None = None
         with anyio.move_on_after(timeout):
             ended = await terminal.wait()
         if ended is None:
+            show(terminal.id, late)
             with contextlib.suppress(TerminalError):  # it may just have ended; the output is wanted in any case
                 await terminal.kill()
         output = _tail(await terminal.output(), limit)
         return TerminalRun(ended or TerminalExit(), output, timed_out=ended is None)
+    except TerminalError as error:
+        show(terminal.id, failed(error))
+        raise
     finally:
         terminal.release()
+
+
+def failed(error: TerminalError) -> str:
+    """What is said of a command that the client failed to run."""
+    return f"the command could not be run in the client's terminal: {error.message}"
 
 
 def _tail(output: TerminalOutput, limit: int) -> TerminalOutput:

@@ -115,7 +115,6 @@ LEFT_OUT = {
     "compaction_summary_chunk": "histories are not compacted",
     "plan_update": "one plan a session, sent as `plan`",
     "plan_removed": "one plan a session, sent as `plan`",
-    "subagent_update": "a child's progress is in the call that made it",
     "session_message": "children talk to their parent alone",
     "session_message_chunk": "children talk to their parent alone",
     "elicitation/complete": "whether a page was used is not known",

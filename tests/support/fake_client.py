@@ -26,7 +26,8 @@ T = TypeVar("T")
 class FakeClient:
     """`answers` are option ids, or whole results, or what else becomes of a question."""
 
-    def __init__(self, *answers: str | dict[str, Any] | PeerError | Hang) -> None:
+    def __init__(self, *answers: str | dict[str, Any] | PeerError | Hang, unstable: bool = False) -> None:
+        """`unstable` allows frames that only the protocol's unstable schema has."""
         self.frames: list[Frame] = []
         self.capabilities = ClientCapabilities()
         self.questions: list[Frame] = []
@@ -34,11 +35,12 @@ class FakeClient:
         self.asked = anyio.Event()
         self._answers = deque(answers)
         self._pending = Pending()
+        self._unstable = unstable
 
     def _see(self, line: bytes) -> Frame:
         assert line.endswith(b"\n")
         frame: Frame = msgspec.json.decode(line)
-        assert validate_frame(frame, "agent", self._pending) == []
+        assert validate_frame(frame, "agent", self._pending, unstable=self._unstable) == []
         self.frames.append(frame)
         return frame
 

@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
+from acp_agent.errors import AgentError
 from acp_agent.ids import BlobId, CallId, MessageId, SessionId
 from acp_agent.loop.host import Answer, Desk, Question
 from acp_agent.providers.base import ModelInfo, ModelRequest, Prepared, RetryPolicy, Route
@@ -31,10 +32,12 @@ from acp_agent.session.events import (
     ToolCallBlock,
     ToolCallDelta,
     ToolResult,
+    TurnOutcome,
     Usage,
     UsageChunk,
 )
 from acp_agent.session.session import Place
+from acp_agent.subagents.views import Errand
 from acp_agent.tools.arguments import invalid
 from acp_agent.tools.base import Access, CallView, Diff, Effect, Kind, Outcome, ResultView, ToolContext
 from acp_agent.tools.questions import Elicit, Modes
@@ -275,6 +278,22 @@ class RecordingView:
         self.desk: Desk = NoDesk()
         self.questions: list[Question] = []
         self.asked = anyio.Event()
+        self.known: list[Event] = []
+        """The stored events of the session, shown or not."""
+        self.shown: list[Event] = []
+        self.ends: list[TurnOutcome | None] = []
+        """How a child ended: once."""
+
+    def begin(self) -> None:
+        """A child is there."""
+
+    def ended(self, outcome: TurnOutcome | None, error: AgentError | None = None) -> None:
+        self.ends.append(outcome)
+
+    def past(self, event: Event, *, show: bool) -> None:
+        self.known.append(event)
+        if show:
+            self.shown.append(event)
 
     def event(self, event: Event) -> None:
         self.events.append(event)
@@ -285,8 +304,8 @@ class RecordingView:
     def output(self, position: int, text: str) -> None:
         self.outputs.append((position, text))
 
-    def terminal(self, position: int, terminal: str) -> None:
-        self.terminals.append((position, terminal))
+    def terminal(self, position: int, terminal: str, remark: str) -> None:
+        self.terminals.append((position, f"{terminal} {remark}".rstrip()))
 
     def notice(self, severity: str, title: str, description: str) -> None:
         self.notices.append((severity, title, description))
@@ -313,24 +332,21 @@ class RecordingView:
 class RecordingViews:
     """The views of one root and its children; `labels` are the children's, in the order of creation."""
 
+    announces = False
+
     def __init__(self, *replies: Reply) -> None:
         self.root = RecordingView(*replies)
         self.children: list[RecordingView] = []
         self.labels: list[str] = []
-        self.known: list[Event] = []
-        """The stored events of the root, shown or not."""
-        self.shown: list[Event] = []
         self.begun = 0
 
     def begin(self) -> None:
         self.begun += 1
 
-    def past(self, event: Event, *, show: bool) -> None:
-        self.known.append(event)
-        if show:
-            self.shown.append(event)
-
-    def child(self, place: Place, label: str) -> RecordingView:
-        self.labels.append(label)
+    def child(self, place: Place, errand: Errand) -> RecordingView:
+        self.labels.append(errand.label)
         self.children.append(RecordingView())
         return self.children[-1]
+
+    def past_child(self, session: SessionId, cwd: Path, errand: Errand) -> RecordingView:
+        raise AssertionError("this client knows no children")

@@ -5,6 +5,9 @@ depend on how an answer was cut into chunks: each message's text, and everything
 
 There is one difference that must be: a call shown live in a terminal of the client's keeps that terminal, so its end
 says nothing of its content. A load has no terminal and shows the text.
+
+To a client that knows children, the same holds for each child on its own id. What it inherited is not shown there, and
+its prompt is, because the client did not send it.
 """
 
 from __future__ import annotations
@@ -28,11 +31,15 @@ from tests.support.schema import id_key, is_response
 Shown: TypeAlias = tuple[dict[str, str], list[Any]]
 """Each message's text by message id, and the other history updates in order."""
 
+Piece: TypeAlias = tuple[list[Any], bool]
+"""Updates, and whether a load showed them."""
+
 TERMINAL = "(the client's terminal)"
 """Stands for the content of a call whose output the client shows itself."""
 
 _TEXT = {"agent_message_chunk", "agent_thought_chunk"}
-_UNCOMPARED = {"usage_update", "user_message_chunk", "available_commands_update", "config_option_update", "notice"}
+_UNCOMPARED = {"usage_update", "user_message_chunk", "available_commands_update", "config_option_update", "notice",
+               "subagent_update"}
 """What no history shows, and what only a history shows."""
 _REGISTRY = Registry(default_tools())
 
@@ -40,14 +47,17 @@ _REGISTRY = Registry(default_tools())
 def check_history(
     transcripts: Iterable[list[Entry]], store: Path, *, killed: Collection[int] = (),
 ) -> list[str]:
-    """Every difference between what was shown and what is stored, for each root session of the store.
+    """Every difference between what was shown and what is stored, for each session of the store that was shown.
 
     `transcripts` are those of one process after another. What those at the positions `killed` stored and showed last
     may differ, because they did not come to their own end: the next load is believed.
     """
     shown = [list(transcript) for transcript in transcripts]
-    return [problem for log in sorted(store.rglob("session.jsonl"))
-            for problem in _compare_readable(log, shown, killed)]
+    roots = [problem for log in sorted(store.rglob("session.jsonl"))
+             for problem in _compare_readable(log, shown, killed)]
+    children = [problem for log in sorted(store.rglob("session.*.jsonl"))
+                for problem in _compare_child(log, shown, killed)]
+    return [*roots, *children, *_announcements(shown, killed)]
 
 
 def _compare_readable(log: Path, transcripts: list[list[Entry]], killed: Collection[int]) -> list[str]:
@@ -60,11 +70,36 @@ def _compare_readable(log: Path, transcripts: list[list[Entry]], killed: Collect
 def _compare(log: Path, transcripts: list[list[Entry]], killed: Collection[int]) -> Iterator[str]:
     """A load shows the whole history anew: it must be what was shown before, and stands in its place."""
     session, inherited, own = _project(log)
+    pieces = [list(_shown(transcript, session, session)) for transcript in transcripts]
+    yield from _differences(log, inherited, own, pieces, killed)
+
+
+def _compare_child(log: Path, transcripts: list[list[Entry]], killed: Collection[int]) -> Iterator[str]:
+    """As for a root, in the processes whose clients were told of the child; its parent's loads show it."""
+    session, root = _family(log)
+    told = [number for number, transcript in enumerate(transcripts) if session in _announced(transcript)]
+    if not told:
+        return
+    _, _, own = _project(log, child=True)
+    pieces = [list(_shown(transcripts[number], session, root)) for number in told]
+    ended = [at for at, number in enumerate(told) if number in killed]
+    for at, piece in enumerate(pieces):
+        if own and at not in ended and not any(updates for updates, _ in piece):
+            yield f"law 3: {log.name}: a child was announced, and nothing of it was shown"
+        for updates, _ in piece:
+            if updates and at not in ended and _prompts_in(updates) != _prompts_in(own):
+                yield f"law 3: {log.name}: a child's prompt is shown as {_prompts_in(updates)}, not {_prompts_in(own)}"
+    yield from _differences(log, [], own, pieces, ended)
+
+
+def _differences(
+    log: Path, inherited: list[Any], own: list[Any], pieces: list[list[Piece]], killed: Collection[int],
+) -> Iterator[str]:
     stored = inherited + own
     shown = list(inherited)
     seen, certain = False, True
-    for number, transcript in enumerate(transcripts):
-        for updates, loaded in _shown(transcript, session):
+    for number, piece in enumerate(pieces):
+        for updates, loaded in piece:
             if loaded:
                 yield from _prompts(log.name, updates, stored)
             if loaded and seen and certain:
@@ -81,22 +116,62 @@ def _compare(log: Path, transcripts: list[list[Entry]], killed: Collection[int])
 
 def _prompts(name: str, loaded: list[Any], stored: list[Any]) -> Iterator[str]:
     """A load shows the prompts there were, images and all; later ones may be stored, too."""
-    shown, known = ([update for update in updates if update["sessionUpdate"] == "user_message_chunk"]
-                    for updates in (loaded, stored))
+    shown, known = _prompts_in(loaded), _prompts_in(stored)
     if shown != known[: len(shown)]:
         yield f"law 3: {name}: a load shows the prompts {str(shown)[:200]}, stored are {str(known)[:200]}"
 
 
-def _project(log: Path) -> tuple[str, list[Any], list[Any]]:
-    """A log's session, and its history as a load would show it: what it inherited, and its own part."""
+def _prompts_in(updates: list[Any]) -> list[Any]:
+    return [update for update in updates if update["sessionUpdate"] == "user_message_chunk"]
+
+
+def _family(log: Path) -> tuple[str, str]:
+    """The session of a child's log, and its root's."""
+    (child, root) = (codec.decode_header(codec.split_lines(one.read_bytes())[0][0], str(one)).id
+                     for one in (log, log.parent / "session.jsonl"))
+    return child, root
+
+
+def _announced(transcript: list[Entry]) -> dict[str, list[Any]]:
+    """What a client was told of children, by child."""
+    told: dict[str, list[Any]] = {}
+    for entry in transcript:
+        if entry.sender == "agent" and isinstance(entry.frame, dict) and entry.frame.get("method") == "session/update":
+            update = entry.frame["params"]["update"]
+            if update["sessionUpdate"] == "subagent_update":
+                told.setdefault(update["sessionId"], []).append(update)
+    return told
+
+
+def _announcements(transcripts: list[list[Entry]], killed: Collection[int]) -> Iterator[str]:
+    """Every announcement of a child says the same of it, and so does every end, unless a process was killed in it."""
+    names: dict[str, Any] = {}
+    ends: dict[str, Any] = {}
+    for number, transcript in enumerate(transcripts):
+        for child, updates in _announced(transcript).items():
+            for update in updates:
+                said = {key: value for key, value in update.items() if key != "state"}
+                if len(said) > len(("sessionUpdate", "sessionId")) and names.setdefault(child, said) != said:
+                    yield f"law 3: the child {child} is announced as {said}, and was as {names[child]}"
+                state = update.get("state") or {}
+                if state.get("state") == "idle" and number not in killed and ends.setdefault(child, state) != state:
+                    yield f"law 3: the child {child} ended as {state}, and before as {ends[child]}"
+
+
+def _project(log: Path, *, child: bool = False) -> tuple[str, list[Any], list[Any]]:
+    """A log's session, and its history as a load would show it: what it inherited, and its own part. Of a child, what
+    it inherited is not gone through.
+    """
     lines, _ = codec.split_lines(log.read_bytes())
     header = codec.decode_header(lines[0], str(log))
     seed = header.seed_length or 0
-    reader, projection = codec.Reader(str(log)), Projection(_REGISTRY, Path(str(header.cwd)), settled=True)
+    reader, projection = codec.Reader(str(log)), Projection(_REGISTRY, Path(str(header.cwd)), settled=True, child=child)
     parts: tuple[list[Any], list[Any]] = ([], [])
     blobs = sorted((log.parent / BLOBS).glob("*"))
     for line in lines[1:]:
         for event in reader.read(line):
+            if child and event.seq < seed:
+                continue
             for blob in blobs:
                 projection.pictures.see(BlobId(blob.name), blob.read_bytes())
             parts[event.seq >= seed].extend(
@@ -104,7 +179,7 @@ def _project(log: Path) -> tuple[str, list[Any], list[Any]]:
     return header.id, *parts
 
 
-def _shown(transcript: list[Entry], session: str) -> Iterator[tuple[list[Any], bool]]:
+def _shown(transcript: list[Entry], session: str, root: str) -> Iterator[Piece]:
     """The updates of a session in pieces: those of a load that succeeded (True), and those between loads."""
     piece: list[Any] = []
     loading: str | None = None
@@ -115,7 +190,7 @@ def _shown(transcript: list[Entry], session: str) -> Iterator[tuple[list[Any], b
         if entry.sender == "client":
             params = frame.get("params")
             if frame.get("method") == "session/load" and isinstance(params, dict) \
-                    and params.get("sessionId") == session and loading is None:
+                    and params.get("sessionId") == root and loading is None:
                 yield piece, False
                 piece, loading = [], id_key(frame.get("id"))
         elif frame.get("method") == "session/update" and frame["params"]["sessionId"] == session:

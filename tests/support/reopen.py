@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from acp_agent.app import make_store
 from acp_agent.clock import SystemClock
 from acp_agent.ids import RandomIds, SessionId
-from acp_agent.session.loading import load_root
+from acp_agent.session.loading import load_root, open_descendant
 from acp_agent.session.session import Services
 from acp_agent.settings import read_settings
 from acp_agent.stores import layout
@@ -99,6 +99,8 @@ async def load_and_close(store: Store, session: SessionId) -> list[str]:
     )  # fmt: skip
     root = (await store.tree(session))[0]
     loaded = await load_root(services, session, Path(str(root.cwd)))
+    for descendant in loaded.descendants:
+        await open_descendant(services, descendant.id)
     await loaded.log.aclose()
     return warned
 

@@ -19,6 +19,10 @@ class ServiceLaws:
         self._used: dict[str, bool] = {}
         """The terminals there are, and whether anything was asked of them yet."""
         self._released: set[str] = set()
+        self._shown_in: dict[tuple[Any, Any], set[str]] = {}
+        """The terminals that a call was shown in: content replaces what was there, so they may be named again, as long
+        as they are there.
+        """
         self._questions: set[str] = set()
 
     # -- what the client says
@@ -52,7 +56,9 @@ class ServiceLaws:
         elif method.startswith("elicitation/"):
             yield from self._question(method, params)
         elif method == "session/update" and isinstance(params.get("update"), dict):
-            yield from self._embedded(params["update"].get("content"))
+            update = params["update"]
+            shown = self._shown_in.setdefault((params.get("sessionId"), update.get("toolCallId")), set())
+            yield from self._embedded(update.get("content"), shown)
 
     def _terminal(self, method: str, name: str) -> Iterator[str]:
         if name in self._released:
@@ -65,11 +71,12 @@ class ServiceLaws:
         else:
             self._used[name] = True
 
-    def _embedded(self, content: Any) -> Iterator[str]:
+    def _embedded(self, content: Any, shown: set[str]) -> Iterator[str]:
         for item in content if isinstance(content, list) else ():
             name = item.get("terminalId") if isinstance(item, dict) and item.get("type") == "terminal" else None
-            if name is None:
+            if name is None or (name in shown and name not in self._released):
                 continue
+            shown.add(name)
             if name not in self._used:
                 yield f"digest 78: the terminal {name!r} is embedded, but it is not there"
             elif self._used[name]:

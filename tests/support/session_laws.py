@@ -49,6 +49,22 @@ class _Session:
     cancel_sent: int = -1
     cancel_answered: int = -1
     """When the newest cancel was sent that was answered, as long as nothing came of a later prompt."""
+    parent: _Session | None = None
+    """Whose child it is, as the client was told."""
+    children: dict[str, _Session] = field(default_factory=dict)
+    state: str | None = None
+    """What a child does, as far as that was told."""
+
+    @property
+    def root(self) -> _Session:
+        """The session whose prompts and loads this one's traffic belongs to."""
+        return self if self.parent is None else self.parent.root
+
+    def descendants(self) -> Iterator[tuple[str, _Session]]:
+        """All sessions below, by id."""
+        for name, child in self.children.items():
+            yield name, child
+            yield from child.descendants()
 
     def end_messages(self) -> None:
         """No message that was streaming may go on: a tool round or a turn came to its end."""
@@ -92,6 +108,8 @@ class SessionLaws:
         if "id" in frame:
             key = id_key(frame["id"])
             self._asked[key] = (method, params)
+            if session is None and self._is_child(params.get("sessionId")):
+                return  # which takes no requests
             if method == "session/load" and isinstance(params.get("sessionId"), str):
                 if session is None or not session.prompts:  # else it runs, and nothing of it may be lost
                     self._before_load[key] = session
@@ -111,6 +129,17 @@ class SessionLaws:
         if not isinstance(session_id, str):
             return None
         return self._sessions.get(session_id) or self._early.get(session_id)
+
+    def _is_child(self, session_id: Any) -> bool:
+        known = self._known(session_id) if isinstance(session_id, str) else None
+        return known is not None and known.parent is not None
+
+    def _known(self, session_id: str) -> _Session | None:
+        """A session the client was told of, root or child."""
+        if session_id in self._sessions:
+            return self._sessions[session_id]
+        return next((child for root in self._sessions.values() for name, child in root.descendants()
+                     if name == session_id), None)  # fmt: skip
 
     def _all(self) -> list[_Session]:
         return [*self._sessions.values(), *self._early.values()]
@@ -144,6 +173,10 @@ class SessionLaws:
             yield from self._update(params["sessionId"], params["update"])
         elif method == "session/request_permission":
             yield from self._permission(frame)
+        elif method.startswith(("fs/", "terminal/")) and "id" in frame:
+            name = frame["params"]["sessionId"]
+            if self._known(name) is None and name not in self._gone:
+                yield f"law 2: {method} for session {name!r}, which the client was not told of"
         elif method == "$/cancel_request":
             question = self._questions.pop(id_key(frame["params"].get("requestId")), None)
             if question is not None:  # withdrawn: whatever is still answered does not count
@@ -201,18 +234,20 @@ class SessionLaws:
         if not ran:
             return
         session.end_messages()
-        for call_id, call in session.calls.items():
-            if call.status not in FINAL:
-                yield f"law 5: tool call {call_id!r} is still {call.status} when its turn's response comes"
+        yield from _unended(session, "when its turn's response comes")
 
     def _update(self, session_id: str, update: Frame) -> Iterator[str]:
-        session = self._sessions.get(session_id)
+        session = self._known(session_id)
         kind = update["sessionUpdate"]
         if session is None:
             yield f"law 2: {kind} for session {session_id!r} before the response that names it, or after its end"
             return
-        if kind in HISTORY and not session.loading:
-            yield from self._in_turn(session, kind)
+        if kind in HISTORY | {"subagent_update"} and not session.root.loading:
+            yield from self._in_turn(session.root, kind)
+        if session.state == "idle":
+            yield f"digest 93: {kind} for the child {session_id!r}, which is idle"
+        if kind == "subagent_update":
+            yield from self._child(session, update)
         check = _CHECKS.get(kind)
         if check is not None:
             yield from check(session, update)
@@ -227,9 +262,24 @@ class SessionLaws:
             else:
                 session.cancel_answered = -1
 
+    def _child(self, parent: _Session, update: Frame) -> Iterator[str]:
+        """Digest 93: a child is its parent's, as long as the parent is not loaded anew."""
+        name = update["sessionId"]
+        child = self._known(name)
+        if child is None:
+            child = parent.children[name] = _Session(parent=parent)
+        elif child.parent is not parent:
+            yield f"digest 93: the child {name!r} is spoken of by a session that is not its parent"
+        state = update.get("state")
+        if isinstance(state, dict):
+            child.state = state["state"]
+        if child.state == "idle":
+            yield from _unended(child, "when its session is idle")
+            child.end_messages()
+
     def _permission(self, frame: Frame) -> Iterator[str]:
         params = frame["params"]
-        session = self._sessions.get(params["sessionId"])
+        session = self._known(params["sessionId"])
         call_id = params["toolCall"]["toolCallId"]
         call = session.calls.get(call_id) if session is not None else None
         options = {option["optionId"]: option["kind"] for option in params["options"]}
@@ -241,8 +291,10 @@ class SessionLaws:
         if session is None or call is None:
             yield f"law 5: permission asked for tool call {call_id!r}, which was not announced"
             return
-        if not session.prompts:
+        if not session.root.prompts:
             yield "law 2: permission asked when no prompt of the session is open"
+        if session.parent is not None and session.state != "requires_action":
+            yield f"digest 93: permission asked for a child whose state is {session.state}"
         if call.status in FINAL or (call.status == "in_progress" and not call.delegates):
             yield f"law 5: permission asked for tool call {call_id!r}, which is {call.status} already"
         call.asking += 1
@@ -252,9 +304,17 @@ class SessionLaws:
 def _loaded(session: _Session) -> Iterator[str]:
     """Nothing of a history is still under way."""
     session.end_messages()
+    yield from _unended(session, "when its session was loaded")
+
+
+def _unended(session: _Session, when: str) -> Iterator[str]:
+    """What of a session and its children is still under way."""
     for call_id, call in session.calls.items():
         if call.status not in FINAL:
-            yield f"law 5: tool call {call_id!r} is still {call.status} when its session was loaded"
+            yield f"law 5: tool call {call_id!r} is still {call.status} {when}"
+    for name, child in session.children.items():
+        if child.state != "idle":
+            yield f"digest 93: the child {name!r} is {child.state}, not idle, {when}"
 
 
 def _modes(result: Frame) -> set[str] | None:
@@ -272,7 +332,7 @@ def _tool_call(session: _Session, update: Frame) -> Iterator[str]:
     if call_id in session.calls:
         yield f"law 5: tool call {call_id!r} was announced twice in one session"
     session.calls[call_id] = _Call(update.get("name") or "", update.get("status") or "pending")
-    if not session.loading:
+    if not session.root.loading:
         session.end_messages()
     yield from _places(update)
 

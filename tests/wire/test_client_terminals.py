@@ -31,7 +31,7 @@ from tests.wire.services import (
 
 CREATE, WAIT, OUTPUT = "terminal/create", "terminal/wait_for_exit", "terminal/output"
 KILL, RELEASE, CANCEL = "terminal/kill", "terminal/release", "$/cancel_request"
-EMBED = "in_progress+terminal"
+EMBED, REMARK = "in_progress+terminal", "in_progress+terminal+content"
 WHOLE = ["in_progress", CREATE, EMBED, WAIT, OUTPUT, RELEASE, "completed"]
 
 
@@ -63,8 +63,8 @@ def test_a_command_is_watched_in_the_clients_terminal_and_told_to_the_model(agen
 
 FAILS = {
     "create": ["in_progress", CREATE, "failed+content"],
-    "wait_for_exit": ["in_progress", CREATE, EMBED, WAIT, RELEASE, "failed"],
-    "output": ["in_progress", CREATE, EMBED, WAIT, OUTPUT, RELEASE, "failed"],
+    "wait_for_exit": ["in_progress", CREATE, EMBED, WAIT, REMARK, RELEASE, "failed"],
+    "output": ["in_progress", CREATE, EMBED, WAIT, OUTPUT, REMARK, RELEASE, "failed"],
 }
 """What is seen when the client fails at a method."""
 
@@ -81,6 +81,8 @@ def test_a_client_that_fails_fails_the_call_and_the_turn_goes_on(
     client.answers[failing] = answer
     assert process.prompt(session, "Build.")["result"] == {"stopReason": "end_turn"}
     assert traffic(process) == FAILS[failing]
+    shown = [update["content"] for update in calls_of(process) if "content" in update]
+    assert shown[-1][-1]["content"]["text"] in calls_of(process)[-1]["rawOutput"]["text"], "the user sees why"
     client.answers.clear()
     assert process.prompt(session, "Go on.")["result"] == {"stopReason": "end_turn"}
     process.close()
@@ -99,7 +101,10 @@ def test_after_a_timeout_the_command_is_killed_and_what_it_printed_reaches_the_m
     client.answers |= {"kill": kill, "release": release}
     assert process.prompt(session, "Build.")["result"] == {"stopReason": "end_turn"}
     process.close()
-    assert traffic(process) == ["in_progress", CREATE, EMBED, WAIT, CANCEL, KILL, OUTPUT, RELEASE, "completed"]
+    assert traffic(process) == ["in_progress", CREATE, EMBED, WAIT, CANCEL, REMARK, KILL, OUTPUT, RELEASE, "completed"]
+    *_, remark, end = calls_of(process)
+    assert remark["content"][1]["content"]["text"] == "[timed out after 50ms]"
+    assert "content" not in end, "terminal and remark stay"
     assert results(root_log(agent, session)) == ["printed\n[timed out after 50ms]"]
 
 
@@ -196,7 +201,7 @@ def test_a_client_that_ends_its_input_gets_its_terminal_back(agent: Workbench) -
     process.start_prompt(session, "Build.")
     process.wait_for_request(WAIT)
     assert process.close() == 0
-    assert traffic(process)[:6] == ["in_progress", CREATE, EMBED, WAIT, RELEASE, "failed"]
+    assert traffic(process)[:7] == ["in_progress", CREATE, EMBED, WAIT, REMARK, RELEASE, "failed"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -68,14 +68,14 @@ def test_a_block_that_is_none_is_refused_by_its_position(block: Any) -> None:
 FULL = {
     "fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True, "auth": {"terminal": True},
     "session": {"configOptions": {"boolean": {}}, "notices": {}, "compaction": {}},
-    "elicitation": {"form": {}, "url": {}},
+    "elicitation": {"form": {}, "url": {}}, "subagents": {},
 }
 LEAVES = {
     "read_text_file": ("fs", "readTextFile"), "write_text_file": ("fs", "writeTextFile"),
     "terminal": ("terminal",), "terminal_auth": ("auth", "terminal"),
     "boolean_options": ("session", "configOptions", "boolean"), "notices": ("session", "notices"),
     "compaction": ("session", "compaction"), "elicitation_form": ("elicitation", "form"),
-    "elicitation_url": ("elicitation", "url"),
+    "elicitation_url": ("elicitation", "url"), "subagents": ("subagents",),
 }
 
 

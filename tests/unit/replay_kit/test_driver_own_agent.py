@@ -39,6 +39,22 @@ def receipt(run: Artefacts) -> Any:
     return json.loads(run.receipt)
 
 
+def test_a_question_of_a_childs_is_held_and_answered_when_its_root_is_cancelled(tmp_path: Path) -> None:
+    parent = Log("parent").turn("Go.", step(call(tool("p", "subagent", description="Paint", prompt="Paint it.")),
+                                            "(other)"), says("Done."))
+    child = parent.spawned("one", "p").turn("Paint it.", step(call(tool("w", "write", file_path="a", content="b")),
+                                                              "(other)"), says("Painted."))
+    run = own(tmp_path, write(tmp_path / "recording", parent, child), op("startPrompt", text="Go."),
+              op("waitForRequest", method="session/request_permission"), op("cancel"), op("awaitPrompt"),
+              permissionAnswers=[{"kind": "hold"}], capabilities={"subagents": {}})
+    assert ends(run) == ["cancelled"]
+    (asked,), (made, *_) = requests(run, "session/request_permission"), updates(run, "subagent_update")
+    assert asked["sessionId"] == made["sessionId"]
+    order = [(line.sender, json.loads(line.line).get("method", "answer")) for line in run.wire]
+    cancelled = order.index(("client", "session/cancel"))
+    assert order[cancelled + 1] == ("client", "answer"), "at once, not when the script ends"
+
+
 @pytest.mark.skipif(not SCENARIOS, reason=f"no recorded scenarios in {RECORDED}")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_of_another_harness_is_played_and_uses_its_recording_up(tmp_path: Path, name: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from replay import conversation, order
 from replay.artefacts import WireLine
+from replay.order_children import Address
 from tests.unit.replay_kit.kit_wire import (
     ONE,
     TWO,
@@ -62,6 +63,41 @@ def test_overlapping_calls_and_children_line_up_the_same_in_every_order(middle: 
     assert lined_up == canonical([*HEAD, *CALLS[0], *CALLS[1], *CALLS[2], *TAIL])
     own = [line.line for line in CALLS[1]]
     assert [raw for raw in lined_up if raw in own] == own
+
+
+def state(parent: str, child: str, state: str, **members: str) -> WireLine:
+    return update(parent, "subagent_update", sessionId=child, state={"state": state}, **members)
+
+
+def of_child(call: str, child: str, below: Sequence[WireLine] = (), *, asked: int | None = None) -> list[WireLine]:
+    """What is sent about a running call whose child is a session of its own, with a call and a question."""
+    question = [] if asked is None else [
+        state(ONE, child, "requires_action"), permission(asked, child, "t"), state(ONE, child, "running")]
+    return [progress(ONE, call, status="in_progress"), state(ONE, child, "running", title=call), says(child, "I will."),
+            announced(child, "t"), *question, progress(child, "t", status="in_progress"), *below,
+            progress(child, "t", status="completed"), says(child, "Done.", "m2"), state(ONE, child, "idle"),
+            progress(ONE, call, status="completed")]
+
+
+INNER = [state("kid-a", "kid-i", "running"), says("kid-i", "Deep."), state("kid-a", "kid-i", "idle")]
+KIDS = (of_child("a", "kid-a", INNER), of_child("b", "kid-b", asked=7), of_child("c", "kid-c", asked=8))
+ADDRESSES = {"kid-a": Address(1, "a"), "kid-i": Address(2, "t"), "kid-b": Address(3, "b"), "kid-c": Address(4, "c")}
+
+
+@given(mixed(*KIDS))
+def test_children_that_are_sessions_line_up_inside_their_calls_in_every_order(middle: list[WireLine]) -> None:
+    lines = [*HEAD, *middle, *TAIL]
+    lined_up = [lines[frame.at].line for frame in order.canonical(conversation.read(lines), ADDRESSES)]
+    passing = {one.line for kid in KIDS for one in kid if b'"requires_action"' in one.line
+               or (b'"running"' in one.line and b"title" not in one.line and b"kid-i" not in one.line)}
+    whole = [*HEAD, *KIDS[0], *KIDS[1], *KIDS[2], *TAIL]
+    assert lined_up == [one.line for one in whole if one.sender == "agent" and one.line not in passing]
+
+
+def test_children_without_a_log_stand_as_they_were_announced() -> None:
+    lines = [*HEAD, *KIDS[1][:2], *KIDS[0], *KIDS[1][2:], *TAIL]
+    spoken = [frame.session for frame in order.canonical(conversation.read(lines)) if frame.session != ONE]
+    assert list(dict.fromkeys(session for session in spoken if session)) == ["kid-b", "kid-a", "kid-i"]
 
 
 @given(mixed([says(ONE, str(n)) for n in range(3)] + [answers(5, stopReason="end_turn")],
@@ -169,6 +205,11 @@ def test_a_lawful_run_breaks_no_promise() -> None:
 def test_an_update_before_the_session_is_named_is_told() -> None:
     (told,) = broken(asks(1, "session/new"), says(ONE, "early"), answers(1, sessionId=ONE))
     assert "line 2 speaks of a session before the response" in told
+
+
+def test_an_update_of_a_child_before_it_is_announced_is_told() -> None:
+    (told,) = broken(*opened(), says("kid", "early"), state(ONE, "kid", "running"))
+    assert told == "line 4 speaks of a child before it was announced"
 
 
 def test_an_update_before_its_announcement_is_told() -> None:

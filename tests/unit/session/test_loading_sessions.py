@@ -36,6 +36,7 @@ from tests.support.fakes import (
     FakeTool,
     Hang,
     Reached,
+    RecordingView,
     RecordingViews,
     Script,
     ScriptedProvider,
@@ -127,8 +128,8 @@ async def test_loading_a_closed_session_writes_nothing_and_shows_its_history_if_
         async with restarted(tmp_path, disk, store=store) as world:
             await opened(world, name, show=show)
             views = world.views[0]
-            assert shape(views.known).count("assistant/message") == 2
-            assert views.shown == (views.known if show else [])
+            assert shape(views.root.known).count("assistant/message") == 2
+            assert views.root.shown == (views.root.known if show else [])
             assert views.root.events == []
         assert set(store.journal) <= {"sync"}
         assert logged(disk, name) == before
@@ -160,7 +161,7 @@ async def test_an_interrupted_turn_is_closed_once_and_shown(tmp_path: Path) -> N
         added = logged(disk, name)[len(left) :]
         assert [event.body.type for event in added] == ["tool/result", "step/end", "turn/end"]
         assert {event.time for event in added} == {left[-1].time}
-        assert world.views[0].shown[-3:] == added
+        assert world.views[0].root.shown[-3:] == added
         assert isinstance(session.log.state.outcome, Interrupted)
     once = logged(disk, name)
     async with restarted(tmp_path, disk, ScriptedProvider(says("on"))) as world:
@@ -364,6 +365,12 @@ async def test_a_view_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 class BrokenViews(RecordingViews):
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = BrokenView()
+
+
+class BrokenView(RecordingView):
     def past(self, event: Event, *, show: bool) -> None:
         raise RuntimeError("cannot be shown")
 

@@ -163,5 +163,5 @@ async def test_a_cancel_while_a_child_asks_ends_child_and_parent(tmp_path: Path)
         (child,) = world.children()
         assert [one.outcome for one in bodies(child.events, ApprovalDecided)] == ["cancelled"]
     assert [(one["toolCallId"], one["status"]) for one in client.updates("tool_call_update")] == [
-        ("p", "in_progress"), ("p/c", "failed"), ("p", "failed")]
+        ("p", "in_progress"), ("p", "in_progress"), ("p/c", "failed"), ("p", "in_progress"), ("p", "failed")]
     assert tool.runs == []

@@ -40,7 +40,7 @@ RAN = [CREATE, CREATED, EMBED, terminal(1, "wait_for_exit"), client(id=1, result
 
 
 @pytest.mark.parametrize("lines", [
-    RAN, [CREATE, client(id=0, error={"code": -32603, "message": "no"})], [CREATE],
+    RAN, [*RAN[:-2], EMBED, *RAN[-2:]], [CREATE, client(id=0, error={"code": -32603, "message": "no"})], [CREATE],
     [asks(0, "fs/read_text_file", path="/w/a", line=1, limit=0)], [form()],
 ])
 def test_lawful_use_of_the_services(lines: list[Entry]) -> None:
@@ -54,6 +54,7 @@ def test_lawful_use_of_the_services(lines: list[Entry]) -> None:
     ("nobody made", [terminal(0, "output")]),
     ("is not there", [EMBED]),
     ("is not there", [CREATE, CREATED, terminal(1, "release"), EMBED]),
+    ("is not there", [*RAN, EMBED]),
     ("after it was used", [CREATE, CREATED, terminal(1, "output"), EMBED, terminal(2, "release")]),
     ("not absolute", [asks(0, "fs/read_text_file", path="a")]),
     ("not absolute", [asks(0, "fs/write_text_file", path="a", content="")]),

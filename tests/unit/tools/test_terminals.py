@@ -76,7 +76,11 @@ class TerminalSession(ToolSession):
         self.shown: list[str] = []  # type: ignore[assignment]  # another meaning than the base's method
 
     def context(self) -> Any:
-        return msgspec.structs.replace(super().context(), terminals=self.terminals, show_terminal=self.shown.append)
+        return msgspec.structs.replace(super().context(), terminals=self.terminals, show_terminal=self._show)
+
+    def _show(self, terminal: str, remark: str) -> None:
+        self.terminals.deeds.append("show")
+        self.shown.append(f"{terminal} {remark}".rstrip())
 
 
 @pytest.fixture
@@ -92,7 +96,7 @@ async def test_a_command_runs_in_the_clients_terminal(client: TerminalSession) -
     client.terminals.ended.set()
     outcome = await run(client)
     assert text_of(outcome) == "hello\n"
-    assert client.terminals.deeds == ["create", "wait", "output", "release"]
+    assert client.terminals.deeds == ["create", "show", "wait", "output", "release"]
     assert client.shown == ["term-1"], "embedded before it is released"
     assert client.terminals.created is not None
     command, cwd, env, limit = client.terminals.created
@@ -123,7 +127,8 @@ async def test_silence_and_too_much_output_are_told(client: TerminalSession) -> 
 async def test_a_timeout_kills_then_takes_the_output_then_releases(client: TerminalSession) -> None:
     outcome = await run(client, timeoutMs=1)
     assert text_of(outcome) == "hello\n[timed out after 1ms]"
-    assert client.terminals.deeds == ["create", "wait", "kill", "output", "release"]
+    assert client.shown == ["term-1", "term-1 [timed out after 1ms]"], "a terminal does not show it"
+    assert client.terminals.deeds == ["create", "show", "wait", "show", "kill", "output", "release"]
 
 
 @pytest.mark.parametrize("failing", ["create", "wait", "output"])
@@ -134,13 +139,15 @@ async def test_a_client_that_fails_fails_the_call(client: TerminalSession, faili
     assert outcome.is_error
     assert code_of(outcome) == "TERMINAL_FAILED"
     assert f"no {failing} today" in text_of(outcome)
+    said = text_of(outcome).removeprefix("Error: ")
+    assert client.shown[1:] == [f"term-1 {said}"] * (failing != "create"), "a terminal does not show it"
     assert client.terminals.deeds.count("release") == (failing != "create")
 
 
 async def test_a_command_that_cannot_be_killed_still_tells_what_it_printed(client: TerminalSession) -> None:
     client.terminals.fails = {"kill"}
     assert text_of(await run(client, timeoutMs=1)) == "hello\n[timed out after 1ms]"
-    assert client.terminals.deeds == ["create", "wait", "kill", "output", "release"]
+    assert client.terminals.deeds == ["create", "show", "wait", "show", "kill", "output", "release"]
 
 
 async def test_a_client_that_keeps_more_than_was_asked_for_is_cut_between_characters(client: TerminalSession) -> None:
@@ -156,4 +163,4 @@ async def test_a_cancelled_command_is_released(client: TerminalSession) -> None:
         group.start_soon(lambda: run(client))
         await client.terminals.waited.wait()
         group.cancel_scope.cancel()
-    assert client.terminals.deeds == ["create", "wait", "release"]
+    assert client.terminals.deeds == ["create", "show", "wait", "release"]
