@@ -64,10 +64,10 @@ def test_every_scenario_that_was_promised_is_there() -> None:
         "additional-directories", "ask-user-form", "ask-user-link", "cancel-in-stream", "cancel-in-tool",
         "child-asks-permission", "child-of-child", "children-announced", "client-files", "client-terminal",
         "close-and-delete", "config-options", "edit-with-diff", "embedded-resource", "fork-of-fork",
-        "interrupted-children", "interrupted-tool", "list-pages", "load", "max-tokens", "multi-turn", "parallel-tools",
-        "permission-allowed", "permission-always", "permission-rejected", "prompt-with-image", "provider-error",
-        "queue-of-prompts", "resume", "retry", "slash-commands", "subagent-fork", "subagent-mixed", "subagent-multi",
-        "subagent-spawn", "text-turn", "three-distinct-children", "tool-turn",
+        "interrupted-children", "interrupted-tool", "list-pages", "load", "max-tokens", "mcp-server", "multi-turn",
+        "parallel-tools", "permission-allowed", "permission-always", "permission-rejected", "prompt-with-image",
+        "provider-error", "queue-of-prompts", "resume", "retry", "retry-told", "slash-commands", "subagent-fork",
+        "subagent-mixed", "subagent-multi", "subagent-spawn", "text-turn", "three-distinct-children", "tool-turn",
     ]  # fmt: skip
 
 
