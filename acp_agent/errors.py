@@ -71,6 +71,16 @@ class LogDamaged(StoreError):
         self.line = line
 
 
+class ProjectedLog(LogDamaged):
+    """A log whose records were stripped of their numbers: sound to read and to replay, but nothing can be added to it.
+    """
+
+    words: ClassVar[str] = "its records have no seq and time: it is a recording to replay, and cannot be continued"
+
+    def __init__(self, *, file: str, line: int) -> None:
+        super().__init__(self.words, file=file, line=line)
+
+
 class SessionHeld(StoreError):
     """Another process writes to the session; names it."""
 

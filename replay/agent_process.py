@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from replay import steps
 from replay.artefacts import Artefacts, WireLine
 from replay.client_side import ClientSide
+from replay.cut import Mark
 from replay.driver import TIMEOUT
 from replay.exchange import Exchange, Frame, RpcError
 from replay.failures import CannotStart, RunFailed, ScriptError
@@ -310,6 +311,10 @@ class AgentSession:
     def wait_for_turn(self) -> None:
         """Wait until the session's log says that the last prompt's turn began; of an agent that stores its logs."""
         self._agent.waits.turn_start(self._session, len(self._session.prompts), None)
+
+    def wait_for_marks(self, marks: Sequence[Mark]) -> None:
+        """Wait until the session's children and theirs are as far as the marks say, by their logs."""
+        self._agent.waits.marks(self._session, marks)
 
     def cancel(self) -> None:
         """`session/cancel`."""

@@ -1,8 +1,8 @@
 """Replays a recording that has no script: a directory of session logs as a store keeps them, a bug report.
 
 The script is what the users of its root sessions said: each root in the order of its first model call, one prompt
-for each turn. A turn that was cancelled is cancelled where it was. Tool results come from the recording, so
-nothing runs, and nothing of the recorded workspace is needed.
+for each turn. A turn that was cancelled is cancelled where it was, its children with it. Tool results come from the
+recording, so nothing runs, and nothing of the recorded workspace is needed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from replay import logform
 from replay.agent_process import AgentProcess, AgentSession, Refused
 from replay.artefacts import Artefacts
 from replay.conversation import as_object
+from replay.cut import CUT, Family, Mark, own_events
 from replay.driver import TIMEOUT
 from replay.engine import read_directory
 from replay.lineage import arrange
@@ -24,21 +25,21 @@ from replay.logform import CHUNK, LogEvent, LogForm
 from replay.problems import Findings
 from replay.transports import TransportName
 
-CUT = frozenset({"aborted", "interrupted"})
-"""How a turn ends whose last model call or tool never came to its end."""
-
 RECORDED = {"ACP_REPLAY_TOOLS": "recorded"}
 
 
 class Turn(Struct, frozen=True):
     """One recorded turn of a root: what was asked, and where it was cut short.
 
-    seen  for a turn that was cut: the update that was the last to be seen, with its text; () when there was none
+    seen      for a turn that was cut: the root's update that was the last to be seen, with its text; () when there was
+              none
+    children  for a turn that was cut: how far each session below had come
     """
 
     prompt: tuple[Mapping[str, Any], ...]
     cut: bool = False
     seen: tuple[Mapping[str, Any], str | None] | tuple[()] = ()
+    children: tuple[Mark, ...] = ()
 
 
 def script(directory: Path) -> list[list[Turn]]:
@@ -48,8 +49,9 @@ def script(directory: Path) -> list[list[Turn]]:
     error = findings.error()
     if error is not None:
         raise error
-    forms = [logform.read(Path(one.file).read_bytes(), one.file) for one in read.recordings]
-    return [list(_turns(kin.form)) for kin in arrange(forms, ()).files if not kin.path]
+    forms = {one.file: logform.read(Path(one.file).read_bytes(), one.file) for one in read.recordings}
+    roots = [kin.form for kin in arrange(list(forms.values()), ()).files if not kin.path]
+    return [list(_turns(root, Family(root, read.placed, forms))) for root in roots]
 
 
 def rerun(
@@ -76,6 +78,7 @@ def _ask(session: AgentSession, turn: Turn) -> None:
             session.wait_for(update, UNSET if text is None else text)
         else:
             session.wait_for_turn()
+        session.wait_for_marks(turn.children)
         session.cancel()
     try:
         prompt.wait()
@@ -86,23 +89,30 @@ def _ask(session: AgentSession, turn: Turn) -> None:
 # ---------------------------------------------------------------- reading
 
 
-def _turns(form: LogForm) -> Iterator[Turn]:
-    seed = form.header.seed_length
+def _turns(form: LogForm, family: Family) -> Iterator[Turn]:
+    earlier: list[str] = []
+    for events in _turns_of(own_events(form)):
+        calls = [event.data["callId"] for event in events if event.type == "tool/call"]
+        asked = next((event.data["content"] for event in events if event.type == "user/message"), None)
+        last = events[-1]
+        cut = last.type != "turn/end" or last.data["reason"]["kind"] in CUT  # without an end the process was killed
+        if asked is not None:
+            prompt = tuple(_block(block) for block in asked)
+            yield Turn(prompt, cut, _last_seen(events), tuple(family.of(calls, earlier))) if cut else Turn(prompt)
+        earlier += calls
+
+
+def _turns_of(events: Sequence[LogEvent]) -> Iterator[list[LogEvent]]:
     turn: list[LogEvent] = []
-    for event in form.events[0 if seed is UNSET else seed :]:
+    for event in events:
         if event.type == "turn/start":
             turn = []
         turn.append(event)
         if event.type == "turn/end":
-            yield from _turn(turn, event.data["reason"]["kind"] in CUT)
+            yield turn
             turn = []
-    yield from _turn(turn, cut=True)  # whose process was killed
-
-
-def _turn(events: Sequence[LogEvent], cut: bool) -> Iterator[Turn]:
-    asked = next((event.data["content"] for event in events if event.type == "user/message"), None)
-    if asked is not None:
-        yield Turn(tuple(_block(block) for block in asked), cut, _last_seen(events) if cut else ())
+    if turn:
+        yield turn
 
 
 def _block(block: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from acp_agent.providers.base import Hop
+from acp_agent.providers.base import Path as Address
+from acp_agent.session.events import SpawnKey
+
 if TYPE_CHECKING:
     import sqlite3
 
-_TURN_START, _TURN_END = "turn/start", "turn/end"
+_TURN_START, _TURN_END, _TOOL_CALL = "turn/start", "turn/end", "tool/call"
 
 
 class _Header(Struct, frozen=True, rename="camel", tag_field="type", tag="session"):
     id: str
     created_at: int = 0
     parent_session: str | UnsetType = UNSET
+    spawn: SpawnKey | UnsetType = UNSET
+    seed_length: int | UnsetType = UNSET
 
 
 class _Row(Struct, frozen=True):
@@ -34,9 +41,14 @@ class _Turn(Struct, frozen=True):
     turn: int
 
 
+class _Call(Struct, frozen=True, rename="camel"):
+    call_id: str
+
+
 _header = msgspec.json.Decoder(_Header).decode
 _row = msgspec.json.Decoder(_Row).decode
 _turn = msgspec.json.Decoder(_Turn).decode
+_call = msgspec.json.Decoder(_Call).decode
 
 
 class GrowingLog:
@@ -44,12 +56,17 @@ class GrowingLog:
 
     def __init__(self, header: _Header) -> None:
         self._header = header
+        self._inherits = header.seed_length is not UNSET
         self.turn = 0
         """The number of the last turn that began; 0 before any."""
         self.open = False
         """Whether that turn has no end yet."""
         self.since_end: set[str] | None = None
         """The types of the events after the last turn's end; None when no turn has ended, or one is open."""
+        self.asked = 0
+        """How many model calls it made itself."""
+        self.started = Counter[str]()
+        """How often it began a tool call of each id itself."""
 
     @property
     def id(self) -> str:
@@ -60,12 +77,24 @@ class GrowingLog:
         return self._header.parent_session
 
     @property
+    def hop(self) -> Hop | None:
+        """Which delegation of its parent's made it; None where its header does not say."""
+        spawn = self._header.spawn
+        return None if spawn is UNSET else Hop(spawn.call_id, spawn.index)
+
+    @property
     def order(self) -> tuple[int, str]:
         """Sorts children as they were created."""
         return (self._header.created_at, self._header.id)
 
     def take(self, kind: str, data: bytes | Raw) -> None:
-        """The next event. Raises `MsgspecError` where a turn's number cannot be read."""
+        """The next event. Raises `MsgspecError` where a turn's number or a call's id cannot be read."""
+        if kind == "session/end-seed" and self._inherits:
+            self.asked, self.started, self._inherits = 0, Counter(), False
+        elif kind == "request/sent":
+            self.asked += 1
+        elif kind == _TOOL_CALL:
+            self.started[_call(data).call_id] += 1
         if kind in (_TURN_START, _TURN_END):
             self.turn, self.open = max(_turn(data).turn, self.turn), kind == _TURN_START
             self.since_end = None if self.open else set()
@@ -93,6 +122,15 @@ class GrowingStore(ABC):
             if grown == family:
                 return [log for log in logs if log.id in family - {session}]
             family = grown
+
+
+    def below(self, session: str) -> dict[Address, GrowingLog]:
+        """The logs of a session's descendants by the delegations that lead to them, where their headers say."""
+        places: dict[str, Address] = {session: ()}
+        for log in self.descendants(session):
+            if log.hop is not None and log.parent in places:
+                places[log.id] = (*places[log.parent], log.hop)
+        return {place: log for log in self.descendants(session) if (place := places.get(log.id)) is not None}
 
 
 # ---------------------------------------------------------------- files
@@ -150,8 +188,8 @@ def _opened(path: Path) -> _File | None:
 
 # ---------------------------------------------------------------- a database
 
-_SESSIONS = "SELECT id, created_at, parent_session FROM sessions"
-_EVENTS = f"""SELECT type, CASE WHEN type IN ('{_TURN_START}', '{_TURN_END}') THEN data END
+_SESSIONS = "SELECT id, created_at, parent_session, spawn_call_id, spawn_index, seed_length FROM sessions"
+_EVENTS = f"""SELECT type, CASE WHEN type IN ('{_TURN_START}', '{_TURN_END}', '{_TOOL_CALL}') THEN data END
     FROM events WHERE session_id = ? AND seq >= ? ORDER BY seq"""
 
 
@@ -178,8 +216,9 @@ class GrowingDatabase(GrowingStore):
     def _take(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN")
         known, self._logs = self._logs, {}
-        for session, created_at, parent in connection.execute(_SESSIONS).fetchall():
-            header = _Header(session, created_at, UNSET if parent is None else parent)
+        for session, created_at, parent, call, index, seed in connection.execute(_SESSIONS).fetchall():
+            header = _Header(session, created_at, UNSET if parent is None else parent,
+                             UNSET if call is None else SpawnKey(call, index), UNSET if seed is None else seed)
             log = self._logs[session] = known.get(session) or GrowingLog(header)
             at = self._read.get(session, 0)
             for kind, data in connection.execute(_EVENTS, (session, at)).fetchall():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from replay import steps
+from replay.cut import Mark
 from replay.exchange import Exchange
 from replay.failures import AgentGone, ScriptError, Stuck
 from replay.paths import map_strings
@@ -110,6 +111,14 @@ class Waits:
 
         what = f"the end of turn {step.minimum_turn} of child {step.child}"
         self._stored(session, closed, what, seconds_of(step))
+
+    def marks(self, session: OpenSession, marks: Sequence[Mark]) -> None:
+        """Until sessions below this one are as far as the marks say."""
+        def left() -> Mark | None:
+            logs = self._store.below(session.id)
+            return next((mark for mark in marks if not mark.reached(logs.get(mark.path))), None)
+
+        self._exchange.wait(lambda: True if left() is None else None, "; ".join(map(str, marks)))
 
     def event(self, session: OpenSession, kind: str, seconds: float | None) -> None:
         """Until an event of this type stands after the last turn's end."""

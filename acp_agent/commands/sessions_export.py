@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acp_agent.commands.lookup import find
 from acp_agent.commands.options import Flag, Usage
-from acp_agent.commands.work import Command, Work
+from acp_agent.commands.work import Command, Work, complain, counted
 from acp_agent.errors import StoreError
 from acp_agent.ids import SessionId
 from acp_agent.stores.base import Store
@@ -27,10 +27,18 @@ async def run(work: Work) -> int:
     session = await find(work, work.given.operands[0])
     if work.given.has("--output"):
         await _to_file(work.store, session, Path(work.given.flags["--output"]).absolute())
-        return 0
-    async for piece in work.store.export(session):
-        sys.stdout.buffer.write(piece)
+    else:
+        async for piece in work.store.export(session):
+            sys.stdout.buffer.write(piece)
+    await _tell_of_the_rest(work.store, session)
     return 0
+
+
+async def _tell_of_the_rest(store: Store, session: SessionId) -> None:
+    beside = [(len(await store.blobs(session)), "blob"), (len(await store.outputs(session)), "kept output")]
+    stays = " and ".join(counted(number, what) for number, what in beside if number)
+    if stays:
+        complain(f"{session}: a log alone is exported; {stays} of its tree stay behind: sessions pack takes them along")
 
 
 async def _to_file(store: Store, session: SessionId, file: Path) -> None:

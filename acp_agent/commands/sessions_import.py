@@ -10,7 +10,7 @@ from acp_agent.errors import AgentError
 from acp_agent.stores.packing import read_tree
 
 USAGE = Usage(
-    "import", "PATH...", "Take sessions into the store, byte for byte, each with its children and blobs.",
+    "import", "PATH...", "Take sessions into the store, each with its children, blobs and kept output.",
     teaching="""
 PATH is
   a directory  a pack, a session's directory from another store, or any directory of a session's logs
@@ -18,6 +18,10 @@ PATH is
 
 Refused are ids that are taken, logs that are damaged (told with file and line), and children without their root. Of
 each PATH all is taken in or nothing.
+
+A JSONL store keeps every byte of a log. A database keeps every event and writes the lines anew when it is asked for the
+log: as this agent writes them, whatever spaces and order of keys they had. It has no place for keys that this agent
+does not know beside an event's type and data, and refuses a log with such keys.
 
 exit status: 0 when every PATH was taken in, 1 when one was not
 

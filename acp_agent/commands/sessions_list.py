@@ -17,6 +17,7 @@ from acp_agent.commands.times import both
 from acp_agent.commands.work import Command, Work, complain
 from acp_agent.errors import LogDamaged, SessionNotFound
 from acp_agent.ids import SessionId
+from acp_agent.session.directory import plain
 from acp_agent.stores.base import PAGE, Refusal, SessionSummary, Store
 from acp_agent.visible import harmless_json, one_line
 
@@ -56,7 +57,7 @@ async def run(work: Work) -> int:
     limit = whole_number(work.given, "--limit", USAGE)
     as_json = work.given.has("--json")
     most = PAGE if limit is None and not as_json else limit
-    cwd = os.path.abspath(work.given.flags["--cwd"]) if work.given.has("--cwd") else None  # noqa: PTH100 - links stay
+    cwd = plain(os.path.join(os.getcwd(), work.given.flags["--cwd"])) if work.given.has("--cwd") else None  # noqa: PTH109, PTH118
     listed: list[Listed] = []
     refused: dict[str, Refusal] = {}
     more = False

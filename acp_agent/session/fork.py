@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from msgspec import UNSET, Struct
 
-from acp_agent.errors import SessionNotFound, StoreError
+from acp_agent.errors import ProjectedLog, SessionNotFound, StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session.configuration import Choices
-from acp_agent.session.events import Event, SessionHeader
+from acp_agent.session.events import Event, ImageBlock, SessionHeader
 from acp_agent.session.loading import give_up, refuse_child
 from acp_agent.session.log import SessionLog
+from acp_agent.session.prompts import attachment
 from acp_agent.session.session import Services, Session
 from acp_agent.session.slices import in_slices
 from acp_agent.session.state import SessionState
+from acp_agent.session.stored_images import shown_content
 from acp_agent.stores.base import Store
 
 
@@ -47,6 +50,7 @@ async def fork_root(
     log = SessionLog(header, services.store.create(header, header.id), services.clock)
     try:
         inherited = await _inherit(services.store, log, source_id, cut)
+        await _tell_of_lost(services, log.header.id, source_id, inherited)
         return Forked(log, inherited, await _hand_down(choices, log))
     except BaseException:
         await discard(services.store, log)
@@ -70,9 +74,23 @@ async def _inherit(store: Store, log: SessionLog, source_id: SessionId, cut: int
     return deque(events)
 
 
+async def _tell_of_lost(
+    services: Services, fork_id: SessionId, source_id: SessionId, inherited: Iterable[Event]
+) -> None:
+    """Warn of images that a fork's history refers to and its source has not, or not as they were."""
+    named = {about.attachment_id for event in inherited for block in shown_content(event.body)
+             if isinstance(block, ImageBlock) and (about := attachment(block)) is not None}
+    lost = sorted(named.difference(await services.store.blobs(fork_id))) if named else []
+    for blob in lost:
+        services.warn(f"the session {fork_id} is forked without the image {blob}: {source_id} has no sound copy of it")
+
+
 async def _stored_state(store: Store, session_id: SessionId) -> SessionState:
+    log = await store.inspect(session_id)
+    if log.projected:
+        raise StoreError(f"session {session_id!r}: {ProjectedLog.words}", sessionId=session_id)
     state = SessionState()
-    await in_slices(state.apply, (await store.inspect(session_id)).events)
+    await in_slices(state.apply, log.events)
     return state
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 
 from acp_agent.errors import LogDamaged
 from acp_agent.session.events import FORMAT_VERSION, SessionHeader
-from acp_agent.session.records import encode_line
+from acp_agent.session.records import MAX_SAFE, encode_line
 
 _header = msgspec.json.Decoder(SessionHeader).decode
 
@@ -45,10 +45,12 @@ def decode_header(line: bytes, file: str) -> SessionHeader:
         header = _header(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise LogDamaged(f"the session header is malformed: {error}", file=file, line=1) from None
+    index = UNSET if header.spawn is UNSET else header.spawn.index
     for name, number in (("createdAt", header.created_at), ("delegationDepth", header.delegation_depth),
-                         ("seedLength", header.seed_length)):
-        if isinstance(number, int) and number < 0:
-            raise LogDamaged(f"the header's {name} is negative ({number})", file=file, line=1)
+                         ("seedLength", header.seed_length), ("spawn.index", index)):
+        if number is not UNSET and not 0 <= number <= MAX_SAFE:
+            what = "negative" if number < 0 else "beyond the safe integers"
+            raise LogDamaged(f"the header's {name} is {what} ({number})", file=file, line=1)
     if not header.id:
         raise LogDamaged("the header's id is empty", file=file, line=1)
     return header

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from acp_agent.errors import LogDamaged
+from acp_agent.errors import LogDamaged, ProjectedLog
 from acp_agent.session.events import AssistantChunk, Event, Finish, Opaque, SurfaceOp
 from acp_agent.session.records import (
     MAX_SAFE,
@@ -19,6 +19,8 @@ from acp_agent.session.records import (
     check_utf8,
     decode_at_once,
     decode_body,
+    is_time,
+    no_time,
     to_record,
 )
 from acp_agent.session.rows import PACKED_TYPES, TOOL, TextRun, ToolRun, delta
@@ -86,9 +88,19 @@ class Reader:
         return self._next
 
     @property
+    def projected(self) -> bool:
+        """Whether the records read so far are projected ones."""
+        return self._complete is False
+
+    @property
     def time(self) -> int:
         """When the newest event read so far happened; 0 before the first and in a projected log's records."""
         return self._time
+
+    def check_continuable(self) -> None:
+        """Raises `ProjectedLog` when what was read is a recording whose records have no numbers."""
+        if self.projected:
+            raise ProjectedLog(file=self._file, line=2)
 
     def read(self, line: bytes) -> Iterator[Event]:
         """The events of the next line: one, or the members of a packed row."""
@@ -211,6 +223,8 @@ class Reader:
             raise self._damaged("some records carry seq and time and some do not; a log is one or the other")
         if complete and seq != self._next:
             raise self._damaged(f"seq {seq} where {self._next} was expected")
+        if time is not UNSET and not is_time(time):
+            raise self._damaged(no_time(time))
 
     def _single(self, row: _Line) -> tuple[Event, Raw]:
         time = 0 if row.time is UNSET else row.time

@@ -34,6 +34,16 @@ class Record(Struct, frozen=True, rename="camel", gc=False):
     ignorable: bool | UnsetType = UNSET
 
 
+def is_time(number: int) -> bool:
+    """Whether a number can be when something happened: epoch milliseconds that every JSON reader keeps exact."""
+    return -MAX_SAFE <= number <= MAX_SAFE
+
+
+def no_time(number: int) -> str:
+    """What is wrong with a number that is not one."""
+    return f"the time {number} leaves the range of safe integers"
+
+
 class UnreadableBody(ValueError):
     """An event's data is not what its type says, or its type is unknown; the message says which."""
 
@@ -60,6 +70,8 @@ def to_event(record: Record, *, file: str, line: int | None = None, refuse_unkno
     """
     try:
         check_utf8(record.data)
+        if not is_time(record.time):
+            raise UnreadableBody(no_time(record.time))
         body = decode_body(record.type, record.data, record.seq, ignorable=record.ignorable is True,
                            refuse_unknown=refuse_unknown)
     except (UnreadableBody, UnicodeDecodeError) as error:

@@ -41,10 +41,14 @@ from acp_agent.session.prompts import ImagePart, PromptPart, TextPart, attachmen
 from acp_agent.session.stored_images import fetch_images
 from acp_agent.session.toolbox import Toolbox
 from acp_agent.stores.base import Store
+from acp_agent.stores.patience import Patience
 from acp_agent.tools.base import Effects
 from acp_agent.tools.delegation import Delegation
 from acp_agent.tools.permission import Mode
 from acp_agent.tools.registry import Registry
+
+_TO_STORE = 0.5
+"""Seconds for which a cancelled prompt still waits for a store that somebody else has locked."""
 
 NO_TRACE: Mapping[str, str] = MappingProxyType({})
 _MODES = frozenset(mode.value for mode in Mode)
@@ -140,6 +144,10 @@ class Session:
         self._queue: deque[QueuedPrompt] = deque()
         self._current: QueuedPrompt | None = None
         self._turn: Turn | CommandRun | None = None
+        self._patience = Patience()
+        """The running prompt's, when it stores something."""
+        self._cancelled: Aborted | None = None
+        """What the running prompt comes to, if it was cancelled."""
         self._working = False
         self._idle = anyio.Event()
         self._idle.set()
@@ -227,17 +235,30 @@ class Session:
             self._idle.set()
 
     async def _run(self, prompt: QueuedPrompt) -> None:
+        self._patience, self._cancelled = Patience(), None
         try:
-            prompt.settle(await self._outcome(prompt))
+            with self._patience.rules():
+                outcome = await self._outcome(prompt)
+            prompt.settle(outcome)
+        except StoreError as error:
+            self._cannot_be_stored(prompt, error)
         except AgentError as error:
-            if isinstance(error, StoreError):
-                self.view.notice("error", "The session cannot be stored", error.message)
             prompt.settle(error=error)
         except Exception as error:
             self._services.warn(f"session {self.place.session}: a turn failed unexpectedly: {error!r}")
             prompt.settle(error=AgentError(f"the turn failed unexpectedly ({type(error).__name__})"))
         finally:
             self._turn = None
+
+    def _cannot_be_stored(self, prompt: QueuedPrompt, error: StoreError) -> None:
+        """A cancelled prompt is cancelled all the same: what is not stored is kept, and tried again with the next one.
+        """
+        self.view.notice("error", "The session cannot be stored", error.message)
+        if self._cancelled is None:
+            prompt.settle(error=error)
+            return
+        self._services.warn(f"session {self.place.session}: what was cancelled is not stored yet: {error.message}")
+        prompt.settle(self._cancelled)
 
     async def _outcome(self, prompt: QueuedPrompt) -> TurnOutcome:
         if prompt.command is not None:
@@ -281,16 +302,24 @@ class Session:
         queued, self._queue = list(self._queue), deque()
         for prompt in queued:
             prompt.settle(Aborted(AbortCause(cause)))
-        if self._turn is not None:
-            self._turn.cancel(cause)
+        self._stop(cause)
 
     def cancel_prompt(self, prompt: QueuedPrompt) -> None:
         """Stop one prompt, queued or running."""
-        if prompt is self._current and self._turn is not None:
-            self._turn.cancel()
+        if prompt is self._current:
+            self._stop("user")
         elif prompt in self._queue:
             self._queue.remove(prompt)
             prompt.settle(Aborted(AbortCause("user")))
+
+    def _stop(self, cause: str) -> None:
+        """Stop the running prompt, if there is one, and have it wait no longer to be stored."""
+        if self._turn is None:
+            return
+        if self._cancelled is None:
+            self._cancelled = Aborted(AbortCause(cause))
+        self._patience.ends_in(_TO_STORE)
+        self._turn.cancel(cause)
 
     @property
     def trace(self) -> Mapping[str, str]:

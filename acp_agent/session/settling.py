@@ -15,12 +15,14 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from acp_agent.ids import CallId
 from acp_agent.session.events import BODIES, KNOWN_TYPES, AssistantChunk, SurfaceOp
+from acp_agent.session.records import MAX_SAFE
 from acp_agent.session.rows import REASONING, TEXT, TOOL
 
 GAP_BITS = 31
 """Gaps of at most 2**31 ms (24 days) are checked while they are decoded."""
 
 _Gap: TypeAlias = Annotated[int, Meta(ge=-(2**GAP_BITS), le=2**GAP_BITS)]
+_Time: TypeAlias = Annotated[int, Meta(ge=-MAX_SAFE, le=MAX_SAFE)]
 
 
 class Run(Struct, gc=False, forbid_unknown_fields=True):
@@ -66,7 +68,7 @@ class EventLine(Struct, rename="camel", gc=False):
     """A complete record of a type that the format knows; `data` is its body."""
 
     seq: int
-    time: int
+    time: _Time
     data: Any
     source_event_seqs: list[int] | UnsetType = UNSET
     surface_op: SurfaceOp | UnsetType = UNSET

@@ -23,10 +23,14 @@ PAGE = 50
 
 
 class StoredLog(Struct, frozen=True):
-    """A session as read from a store. `events` are numbered from 0 without gaps."""
+    """A session as read from a store. `events` are numbered from 0 without gaps.
+
+    `projected` says that their numbers do not stand in the log: it is a recording to replay, and cannot be continued.
+    """
 
     header: SessionHeader
     events: Sequence[Event]
+    projected: bool = False
 
 
 class Continuation(Struct, frozen=True):
@@ -83,10 +87,13 @@ class Page(Struct, frozen=True):
 
 
 class Tree(Struct, frozen=True):
-    """A root session's logs outside any store, root first, children in the order of their creation, and its blobs."""
+    """A root session's logs outside any store, root first, children in the order of their creation, its blobs, and the
+    output of its tools that was too long for the logs.
+    """
 
     logs: Sequence[Path]
     blobs: Mapping[BlobId, Path]
+    outputs: Sequence[Path] = ()
 
 
 class RepairReport(Struct, frozen=True):
@@ -145,7 +152,7 @@ class Store(Protocol):
 
     async def fork(self, session_id: SessionId, source_id: SessionId, cut: int) -> Sequence[Event]:
         """Begin the log of `session_id`, fresh from `create`, with the first `cut` events of `source_id`, and give it
-        the source's blobs.
+        those of the source's blobs that are sound.
 
         The source may be open here, open elsewhere or just stored; it is not changed. The events are copied as they
         are stored, and returned. Raises `SessionNotFound`, `LogDamaged`, and `StoreError` when the source has fewer
@@ -221,6 +228,10 @@ class Store(Protocol):
 
     async def blobs(self, session_id: SessionId) -> Sequence[BlobId]:
         """All binary content of a session's tree, sorted."""
+        ...
+
+    async def outputs(self, session_id: SessionId) -> Sequence[Path]:
+        """The files that a stored tree's tools left in its spill directory, sorted."""
         ...
 
     def exists(self, session_id: SessionId) -> bool:

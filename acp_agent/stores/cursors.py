@@ -11,9 +11,7 @@ import msgspec
 
 from acp_agent.errors import BadCursor
 from acp_agent.ids import SessionId
-
-_MAX_TIME = 2**63 - 1
-"""The largest integer that every store can compare with."""
+from acp_agent.session.codec import MAX_SAFE
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[int, str]).decode
@@ -30,6 +28,6 @@ def decode_cursor(text: str) -> tuple[int, SessionId]:
         created_at, session_id = _decode(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
     except (ValueError, msgspec.MsgspecError):  # bad base64 and bad UTF-8 are ValueErrors
         raise BadCursor(text) from None
-    if not 0 <= created_at <= _MAX_TIME or encode_cursor(created_at, SessionId(session_id)) != text:
+    if not 0 <= created_at <= MAX_SAFE or encode_cursor(created_at, SessionId(session_id)) != text:
         raise BadCursor(text)
     return created_at, SessionId(session_id)

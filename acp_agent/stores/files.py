@@ -23,11 +23,19 @@ def make_private(directory: Path) -> int:
     """
     if directory.is_dir():
         return 0
-    if directory.exists():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if os.path.lexists(directory):
+        reason = os.strerror(errno.ENOTDIR)
+        if not directory.exists():
+            reason = f"{directory} is a symbolic link that leads nowhere"
+        raise NotADirectoryError(errno.ENOTDIR, reason)
     made = make_private(directory.parent)
     directory.mkdir(exist_ok=True, mode=0o700)
     return made + 1
+
+
+def advice(error: OSError, otherwise: str) -> str:
+    """What helps when something cannot be written: `otherwise`, but for a full disk."""
+    return "the disk is full; free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else otherwise
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

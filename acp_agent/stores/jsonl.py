@@ -13,7 +13,7 @@ from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.events import Event, SessionHeader
 from acp_agent.stores import layout
 from acp_agent.stores.base import PAGE, Continuation, Page, RepairReport, SessionSummary, StoredLog, Tree
-from acp_agent.stores.files import in_thread
+from acp_agent.stores.files import advice, in_thread
 from acp_agent.stores.jsonl_appender import JsonlAppender
 from acp_agent.stores.jsonl_finding import Finder
 from acp_agent.stores.jsonl_reading import (
@@ -94,9 +94,12 @@ class JsonlStore:
             appender = self._appender(path, settled.header, tree)
             appender.continue_after(settled.count, settled.end, bool(settled.torn))
             self._open[session_id] = appender
-        except OSError as error:
+            tree.store()
+        except (OSError, StoreError) as error:
             if appender is not None:
                 self._leave(tree, appender)
+            if isinstance(error, StoreError):
+                raise
             raise _unopenable(path, error) from error
         finally:
             self._leave(tree, loading)
@@ -151,8 +154,11 @@ class JsonlStore:
         return header.id
 
     async def repair(self, session_id: SessionId, *, dry_run: bool = False) -> RepairReport:
-        from acp_agent.stores.jsonl_repair import repair
+        from acp_agent.stores.jsonl_repair import examine, repair
 
+        if dry_run:
+            path = await self._find(session_id)
+            return await self._examined(session_id, lambda: examine(path, session_id))
         if session_id in self._open or session_id in self._opening:
             raise _open_here(session_id)
         path = await self._find(session_id)
@@ -160,12 +166,16 @@ class JsonlStore:
         tree.enter(session_id)
         self._opening.add(session_id)
         try:
-            return await in_thread(lambda: repair(path, session_id, tree, dry_run=dry_run))
-        except FileNotFoundError:
-            raise SessionNotFound(session_id) from None
+            return await self._examined(session_id, lambda: repair(path, session_id, tree))
         finally:
             self._opening.discard(session_id)
             self._leave(tree, session_id)
+
+    async def _examined(self, session_id: SessionId, work: Callable[[], RepairReport]) -> RepairReport:
+        try:
+            return await in_thread(work)
+        except FileNotFoundError:
+            raise SessionNotFound(session_id) from None
 
     # -- reading
 
@@ -257,6 +267,12 @@ class JsonlStore:
             return jsonl_blobs.put(tree.directory, data)
 
         return await in_thread(put)
+
+    async def outputs(self, session_id: SessionId) -> Sequence[Path]:
+        from acp_agent.stores import outputs
+
+        directory = await self._tree_directory(session_id)
+        return await in_thread(lambda: outputs.files(directory / layout.OUTPUT))
 
     def exists(self, session_id: SessionId) -> bool:
         return session_id in self._open or self._finder.exists(session_id)
@@ -365,7 +381,7 @@ def _open_here(session_id: SessionId) -> StoreError:
 
 def _unopenable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path}: the session cannot be opened for writing: {error.strerror or error}; "
-                      "ACP_SESSION_STORE says where logs are kept")
+                      + advice(error, "ACP_SESSION_STORE says where logs are kept"))
 
 
 def _give_blobs(source: Path, source_id: SessionId, target: OpenTree) -> None:

@@ -13,8 +13,9 @@ from acp_agent.errors import StoreError
 from acp_agent.session import codec
 from acp_agent.session.events import Chunk, Event, SessionHeader, SessionTitle
 from acp_agent.stores import files
-from acp_agent.stores.files import in_thread, write_all
-from acp_agent.stores.jsonl_reading import Lines
+from acp_agent.stores.files import advice, in_thread, write_all
+from acp_agent.stores.jsonl_open_file import check_unchanged
+from acp_agent.stores.jsonl_reading import Lines, header_of
 from acp_agent.stores.jsonl_titles import beyond_head, note_title
 from acp_agent.stores.jsonl_tree import OpenTree, temporary
 from acp_agent.stores.pace import Pace
@@ -106,19 +107,19 @@ class JsonlAppender:
         """
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self._fd, self._size, self._next = fd, end, count
-        self._stored = True
+        self._stored, self._torn = True, torn
+        check_unchanged(self.path, fd, self._size, torn=self._torn)
         if torn:
-            self._torn = True
             self._repair(fd)
             self._dirty = True
 
     def begin_with(self, source: Path, fd: int, cut: int, pace: Pace) -> list[Event]:
         """Copy the first `cut` events of another log, row by row as they are stored.
 
-        Raises `LogDamaged`, and `StoreError` when there are fewer.
+        Raises `LogDamaged`, `ProjectedLog` for one that cannot be continued, and `StoreError` when there are fewer.
         """
         body = iter(Lines(fd, source, pace))
-        codec.decode_header(next(body, b""), str(source))
+        header_of(next(body, b""), source)
         reader = codec.Reader(str(source))
         events: list[Event] = []
         rows, open_run = bytearray(), []
@@ -132,6 +133,7 @@ class JsonlAppender:
             else:
                 open_run = of_line = of_line[: cut - reader.count]
             events += of_line
+        reader.check_continuable()
         if len(events) < cut:
             raise StoreError(f"{source}: it has {len(events)} events, so none can begin with its first {cut}")
         for event in open_run:
@@ -144,11 +146,8 @@ class JsonlAppender:
     # -- the file
 
     def _failure(self, deed: str, error: OSError) -> StoreError:
-        if isinstance(error, FileExistsError):
-            return StoreError(f"{self.path}: the session log cannot be {deed}: there is one already; a session's id is "
-                              "used once")
         return StoreError(f"{self.path}: the session log cannot be {deed}: {error.strerror or error}; "
-                          f"ACP_SESSION_STORE says where logs are kept")
+                          + advice(error, "ACP_SESSION_STORE says where logs are kept"))
 
     async def _write(self, rows: bytes) -> None:
         self._pending += rows
@@ -165,6 +164,7 @@ class JsonlAppender:
     def _append(self) -> None:
         assert self._fd is not None
         try:
+            check_unchanged(self.path, self._fd, self._size, torn=self._torn)
             self._extend(self._fd)
         except OSError as error:
             raise self._failure("written", error) from error
@@ -202,6 +202,9 @@ class JsonlAppender:
         except OSError as error:
             self.tree.fail()
             raise self._failure("written", error) from error
+        except StoreError:
+            self.tree.fail()
+            raise
         self.tree.store()
         loop = asyncio.get_running_loop()
         self._to_name = self.tree.made + 1
@@ -214,7 +217,7 @@ class JsonlAppender:
         fd = os.open(new, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             write_all(fd, head + self._pending)
-            os.link(new, self.path)
+            self._name(new)
         except BaseException:
             os.close(fd)
             raise
@@ -223,13 +226,21 @@ class JsonlAppender:
         self._fd, self._size, self._stored = fd, len(head), True
         self._written(len(self._pending))
 
+    def _name(self, new: Path) -> None:
+        try:
+            os.link(new, self.path)
+        except FileExistsError:
+            raise StoreError(f"{self.path}: the session log cannot be written: there is one already; a session's id "
+                             "is used once") from None
+
     async def _sync(self) -> None:
         async with self._syncing:
             fd = self._fd
             if fd is None or not self._dirty:
                 return
-            self._dirty = False
             try:
+                check_unchanged(self.path, fd, self._size, torn=self._torn)
+                self._dirty = False
                 await in_thread(lambda: files.sync_data(fd))
                 await self._sync_name()
             except OSError as error:

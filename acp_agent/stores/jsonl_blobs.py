@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 from acp_agent.errors import BlobNotFound, LogDamaged, StoreError
 from acp_agent.ids import BlobId, SessionId
 from acp_agent.stores import layout
-from acp_agent.stores.files import make_private, sync_directories, write_all
+from acp_agent.stores.files import advice, make_private, sync_directories, write_all
 from acp_agent.stores.jsonl_reading import open_log
 from acp_agent.stores.jsonl_tree import temporary
 
@@ -41,7 +40,7 @@ def put(directory: Path, data: bytes) -> BlobId:
         sync_directories(path.parent, made + 1)
     except OSError as error:
         raise StoreError(f"{path}: content of {len(data)} bytes cannot be kept: {error.strerror or error}; "
-                         "ACP_SESSION_STORE says where it is kept") from error
+                         + advice(error, "ACP_SESSION_STORE says where it is kept")) from error
     return blob
 
 
@@ -54,6 +53,9 @@ def get(directory: Path, session_id: SessionId, blob: BlobId) -> bytes:
         fd = open_log(path, "stored file")
     except FileNotFoundError:
         raise BlobNotFound(session_id, blob) from None
+    except OSError as error:
+        raise StoreError(f"{path}: the content cannot be read: {error.strerror or error}; make it readable for this "
+                         "user, or bring back a copy") from None
     with os.fdopen(fd, "rb") as file:
         data = file.read()
     if hashlib.sha256(data).hexdigest() != blob:
@@ -72,9 +74,12 @@ def names(directory: Path) -> list[BlobId]:
 
 
 def copy(source: Path, target: Path, session_id: SessionId) -> None:
-    """Give a tree all the content of another one. Raises `StoreError`."""
+    """Give a tree all the sound content of another one. Raises `StoreError` when it cannot be kept."""
     if source == target:
         return
     for blob in names(source):
-        with contextlib.suppress(BlobNotFound):
-            put(target, get(source, session_id, blob))
+        try:
+            data = get(source, session_id, blob)
+        except StoreError:
+            continue  # who asks for it is told, as of the source's
+        put(target, data)

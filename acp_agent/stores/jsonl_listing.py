@@ -18,7 +18,7 @@ from acp_agent.stores import layout
 from acp_agent.stores.base import Page, Refusal, SessionSummary
 from acp_agent.stores.cursors import encode_cursor
 from acp_agent.stores.jsonl_created import Created
-from acp_agent.stores.jsonl_reading import check_place, first_line, open_log, read_header, settle
+from acp_agent.stores.jsonl_reading import advised, check_place, first_line, header_of, open_log, read_header, settle
 from acp_agent.stores.jsonl_titles import HEAD, noted_title
 
 _START = 512
@@ -183,13 +183,12 @@ def summarise(path: Path) -> SessionSummary:
     """
     fd = open_log(path)
     try:
-        header = codec.decode_header(first_line(path, fd), str(path))
+        header = header_of(first_line(path, fd), path)
         check_place(header, path)
         try:
             time, title = _ends(path, fd, header)
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError):
-            log = settle(path, fd)
-            time, title = log.time, log.title
+            time, title = _thoroughly(path, fd, header.id)
     finally:
         os.close(fd)
     return SessionSummary(
@@ -231,6 +230,15 @@ def _ends(path: Path, fd: int, header: SessionHeader) -> tuple[int, str | None]:
         if title is None:
             title = _newest_title(os.pread(fd, HEAD, 0).split(b"\n")[1:-1])
     return time, title
+
+
+def _thoroughly(path: Path, fd: int, session_id: SessionId) -> tuple[int, str | None]:
+    """The same, of a log that has to be read whole to tell what is wrong with it."""
+    try:
+        log = settle(path, fd, continuing=False)
+    except LogDamaged as error:
+        raise advised(error, session_id) from None
+    return log.time, log.title
 
 
 def _last_lines(fd: int, size: int) -> tuple[list[bytes], bool]:

@@ -19,9 +19,9 @@ from msgspec import Struct
 from acp_agent.errors import LogDamaged, SessionHeld, SessionNotFound, StoreError
 from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.events import SessionHeader
-from acp_agent.stores import layout
+from acp_agent.stores import layout, outputs
 from acp_agent.stores.base import Tree
-from acp_agent.stores.files import make_private, sync_directories, write_all
+from acp_agent.stores.files import advice, make_private, sync_directories, write_all
 from acp_agent.stores.jsonl_reading import CHUNK, Settled, delegated, open_log, settle
 from acp_agent.stores.jsonl_titles import beyond_head, note_title
 from acp_agent.stores.jsonl_tree import remove_unfinished
@@ -136,8 +136,8 @@ def adopt(root: Path, tree: Tree, taken: Callable[[SessionId], str | None]) -> t
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
             raise StoreError(f"{directory}: session {header.id!r} is stored already; delete it first") from None
-        raise StoreError(f"{directory}: the session cannot be taken in: {error.strerror or error}; ACP_SESSION_STORE "
-                         "says where logs are kept") from error
+        raise StoreError(f"{directory}: the session cannot be taken in: {error.strerror or error}; "
+                         + advice(error, "ACP_SESSION_STORE says where logs are kept")) from error
     return header, directory
 
 
@@ -199,6 +199,7 @@ def _fill(directory: Path, logs: Sequence[_Log], tree: Tree) -> None:
         for blob, source in tree.blobs.items():
             _copy_blob(blob, source, directory / layout.BLOBS)
         sync_directories(directory / layout.BLOBS, 1)
+    outputs.copy(tree.outputs, directory / layout.OUTPUT)
     main = logs[0].settled
     if main.title is not None and beyond_head(directory / layout.MAIN_LOG, main.title_end):
         note_title(directory / layout.MAIN_LOG, main.title)

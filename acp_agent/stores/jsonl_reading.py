@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, Struct
 
-from acp_agent.errors import LogDamaged
+from acp_agent.errors import LogDamaged, ProjectedLog
 from acp_agent.ids import SessionId
 from acp_agent.session import codec
 from acp_agent.session.events import AssistantChunk, Event, SessionHeader, SessionTitle
@@ -58,7 +58,7 @@ def open_log(path: Path | str, what: str = "session log") -> int:
 
 def advised(error: LogDamaged, session_id: SessionId) -> LogDamaged:
     """The same damage, with what helps against it where that is a repair."""
-    if error.line is None or error.line == 1:
+    if error.line is None or error.line == 1 or isinstance(error, ProjectedLog):
         return error
     told = error.message.removeprefix(f"{error.file}:{error.line}: ")
     return LogDamaged(f"{told}; `acp-agent sessions repair {session_id}` keeps what is sound and a backup of all",
@@ -144,14 +144,14 @@ class Settled(Struct):
 def settle(path: Path, fd: int, pace: Pace | None = None, *, continuing: bool = True) -> Settled:
     """Check a whole log as for continuation, or only whether each of its rows is sound.
 
-    Raises `LogDamaged` naming file and line.
+    Raises `LogDamaged` naming file and line, `ProjectedLog` for one that cannot be continued.
     """
     lines = Lines(fd, path, pace)
     pieces = lines.pieces()
     first, _, rest = next(pieces, b"").partition(b"\n")
     if not lines.end:
-        raise _headless(path, lines.rest)
-    header = codec.decode_header(first, str(path))
+        raise headless(path, lines.rest)
+    header = header_of(first, path)
     reader = codec.Reader(str(path), refuse_unknown=continuing)
     events: list[Event] = []
     titled, title_piece, title_end = None, b"", 0
@@ -163,6 +163,8 @@ def settle(path: Path, fd: int, pace: Pace | None = None, *, continuing: bool = 
             title_piece, title_end = piece, lines.end
     if titled is not None:
         title_end -= len(title_piece) - _end_of(SessionTitle.type, title_piece)
+    if continuing:
+        reader.check_continuable()
     length = header.seed_length
     if continuing and length is not UNSET:
         check_seed(header, reader.count, _type_at(events, reader.count, length - 1),
@@ -212,17 +214,34 @@ def read_events(path: Path, fd: int, pace: Pace | None = None) -> tuple[StoredLo
         types = [event.body.type for event in events[max(length - 1, 0) : length + 1]]
         before = types.pop(0) if length and types else None
         check_seed(header, len(events), before, types[0] if types else None, str(path))
-    return StoredLog(header, events), lines.end
+    return StoredLog(header, events, reader.projected), lines.end
 
 
 def _first(body: Iterator[bytes], lines: Lines, path: Path) -> SessionHeader:
     line = next(body, None)
     if line is None:
-        raise _headless(path, lines.rest)
-    return codec.decode_header(line, str(path))
+        raise headless(path, lines.rest)
+    return header_of(line, path)
 
 
-def _headless(path: Path, size: int) -> LogDamaged:
+def header_of(line: bytes, path: Path) -> SessionHeader:
+    """A log's first line. Raises `LogDamaged` with what to do: no repair could tell what it was."""
+    try:
+        return codec.decode_header(line, str(path))
+    except LogDamaged as error:
+        raise advised_of_header(error) from None
+
+
+def advised_of_header(error: LogDamaged) -> LogDamaged:
+    """The same damage to a log's first line, with what helps against it; a format of another version says so itself."""
+    if "not supported" in error.message:
+        return error
+    told = error.message.removeprefix(f"{error.file}:1: ")
+    return LogDamaged(f"{told}; put back a copy, or move the log away", file=error.file, line=1)
+
+
+def headless(path: Path, size: int) -> LogDamaged:
+    """What is wrong with a log of `size` bytes that has no first line."""
     what = "the log has no complete header line" if size else "the log is empty"
     return LogDamaged(f"{what}; move it away, or put back a copy", file=str(path))
 
@@ -240,7 +259,7 @@ def read_header(path: Path) -> SessionHeader:
     """The header of the log at `path`. Raises `LogDamaged` and `FileNotFoundError`."""
     fd = open_log(path)
     try:
-        return codec.decode_header(first_line(path, fd), str(path))
+        return header_of(first_line(path, fd), path)
     finally:
         os.close(fd)
 
@@ -257,7 +276,7 @@ def first_line(path: Path, fd: int) -> bytes:
         if newline:
             return line
         if len(start) < size or size >= HEADER_LIMIT:
-            raise _headless(path, len(start))
+            raise headless(path, len(start))
         size = HEADER_LIMIT
 
 

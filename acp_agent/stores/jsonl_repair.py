@@ -9,21 +9,36 @@ from pathlib import Path
 
 import msgspec
 
-from acp_agent.errors import LogDamaged, StoreError
+from acp_agent.errors import LogDamaged, ProjectedLog, StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session import codec
 from acp_agent.session.events import SessionHeader, SessionTitle
 from acp_agent.stores import layout
 from acp_agent.stores.base import RepairReport
 from acp_agent.stores.files import sync_directories, write_all
-from acp_agent.stores.jsonl_reading import check_place, open_log
+from acp_agent.stores.jsonl_reading import advised_of_header, check_place, headless, open_log
 from acp_agent.stores.jsonl_titles import beyond_head, note_title
 from acp_agent.stores.jsonl_tree import OpenTree, publish
 from acp_agent.stores.mending import Mended, find_lines, mend
 
 
-def repair(path: Path, session_id: SessionId, tree: OpenTree, *, dry_run: bool) -> RepairReport:
-    """Mend the log at `path`; a dry run only tells how.
+def examine(path: Path, session_id: SessionId) -> RepairReport:
+    """Tell how the log at `path` would be mended, whoever writes to it. Raises as `repair` does, but for `SessionHeld`.
+    """
+    try:
+        data = _read(path)
+        while not data.endswith(b"\n") and (later := _read(path)) != data:
+            data = later  # somebody was just writing the last line
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unrepairable(path, error) from error
+    _, mended = _mended(path, data)
+    return RepairReport(session_id, mended.kept, mended.changes, None)
+
+
+def repair(path: Path, session_id: SessionId, tree: OpenTree) -> RepairReport:
+    """Mend the log at `path`.
 
     Raises `SessionHeld`, `LogDamaged` for what cannot be mended, `StoreError` when it cannot be written (then nothing
     is changed), and `FileNotFoundError` when it is gone.
@@ -31,12 +46,9 @@ def repair(path: Path, session_id: SessionId, tree: OpenTree, *, dry_run: bool) 
     os.close(open_log(path))
     try:
         tree.hold()
-        with os.fdopen(open_log(path), "rb") as file:
-            data = file.read()
-        header, found = find_lines(data, str(path))
-        check_place(header, path)
-        mended = mend(header, found, str(path))
-        if dry_run or not mended.changes:
+        data = _read(path)
+        header, mended = _mended(path, data)
+        if not mended.changes:
             return RepairReport(session_id, mended.kept, mended.changes, None)
         backup = _back_up(path, data)
         try:
@@ -49,9 +61,31 @@ def repair(path: Path, session_id: SessionId, tree: OpenTree, *, dry_run: bool) 
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StoreError(f"{path}: the session cannot be repaired: {error.strerror or error}; it is as it was, and can "
-                         "be repaired when that is mended") from error
+        raise _unrepairable(path, error) from error
     return RepairReport(session_id, mended.kept, mended.changes, backup)
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(open_log(path), "rb") as file:
+        return file.read()
+
+
+def _mended(path: Path, data: bytes) -> tuple[SessionHeader, Mended]:
+    if b"\n" not in data:
+        raise headless(path, len(data))
+    try:
+        header, found = find_lines(data, str(path))
+    except ProjectedLog:
+        raise
+    except LogDamaged as error:
+        raise advised_of_header(error) if error.line == 1 else error from None
+    check_place(header, path)
+    return header, mend(header, found, str(path))
+
+
+def _unrepairable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path}: the session cannot be repaired: {error.strerror or error}; it is as it was, and can be "
+                      "repaired when that is mended")
 
 
 def _back_up(path: Path, data: bytes) -> Path:

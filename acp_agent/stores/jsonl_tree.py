@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+from acp_agent.errors import StoreError
 from acp_agent.ids import SessionId
 from acp_agent.stores import layout
 from acp_agent.stores.files import make_private, write_all
@@ -62,12 +63,21 @@ class OpenTree:
         Raises `SessionHeld`, and `OSError` when the lock cannot be made.
         """
         with self._taking:
+            if self._lock is not None and not self._lock.in_place():
+                self._lock.release()  # somebody removed the file, so that it kept nobody away any more
+                self._lock = None
             if self._lock is None:
                 self._lock = TreeLock.take(self.directory / layout.LOCK, self.root)
                 remove_unfinished(self.directory)
 
     def hold_new(self) -> None:
-        """As `hold`, but the directory is made where it is missing."""
+        """As `hold`, but the directory of a tree that is not stored yet is made where it is missing.
+
+        Raises `StoreError` when that of a stored one is.
+        """
+        if self._stored:
+            self._hold_stored()
+            return
         for left in reversed(range(_TRIES)):
             self.made = max(self.made, make_private(self.directory))
             try:
@@ -77,6 +87,13 @@ class OpenTree:
                     raise
             else:
                 return
+
+    def _hold_stored(self) -> None:
+        try:
+            self.hold()
+        except FileNotFoundError:
+            raise StoreError(f"{self.directory}: nothing can be written there: it was removed while the session was "
+                             "open; put it back, close the session, and load it again") from None
 
     def store(self) -> None:
         """Something of the tree is stored now."""

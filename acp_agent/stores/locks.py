@@ -75,6 +75,10 @@ class TreeLock:
                 raise
             os.close(fd)
 
+    def in_place(self) -> bool:
+        """Whether the file still is the one that others see. One that was removed keeps nobody away."""
+        return self._fd is not None and _is_at(self._path, self._fd)
+
     def moved(self, path: Path) -> None:
         """Tell the lock that its file's directory has another name now."""
         self._path = path

@@ -1,13 +1,14 @@
-"""Session trees outside any store: a directory of a root's log, its children's logs and their blobs.
+"""Session trees outside any store: a directory of a root's log, its children's logs, their blobs and kept tool output.
 
-Laid out as the JSONL store lays out a session (`session.jsonl`, `session.1.jsonl`, ..., `blobs/`), so such a directory
-is a replay directory as it stands, whichever store it comes from. Files are read and written where they stand, for
-this is the work of commands, which have nothing else to do.
+Laid out as the JSONL store lays out a session (`session.jsonl`, `session.1.jsonl`, ..., `blobs/`, `output/`), so such a
+directory is a replay directory as it stands, whichever store it comes from. Files are read and written where they
+stand, for this is the work of commands, which have nothing else to do.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +21,14 @@ from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.codec import decode_header
 from acp_agent.session.events import SessionHeader
-from acp_agent.stores import layout
+from acp_agent.stores import layout, outputs
 from acp_agent.stores.base import Store, Tree
 from acp_agent.stores.files import write_all
 from acp_agent.stores.jsonl_reading import delegated
 
 BLOBS = "blobs"
 _DIGEST = frozenset("0123456789abcdef")
+_REFERENCE = re.compile(rb'"attachmentId"\s*:\s*"([0-9a-f]{64})"')
 _HEADER_LIMIT = 1 << 20
 """Bytes in which a first line must end to be looked at."""
 
@@ -48,7 +50,7 @@ def read_tree(path: Path) -> Tree:
         found = [(path / name, header) for name in names if (header := _log_header(path / name)) is not None]
         root = _only_root(found, path)
         children = [file for file, _ in found if file != root]
-        return Tree((root, *children), _blobs(path / BLOBS))
+        return Tree((root, *children), _blobs(path / BLOBS), outputs.files(path / layout.OUTPUT))
     except OSError as error:
         raise StoreError(f"{error.filename or path}: it cannot be read: {error.strerror or error}") from None
 
@@ -121,10 +123,12 @@ def _blobs(directory: Path) -> dict[BlobId, Path]:
 
 
 class Written(Struct, frozen=True):
-    """A tree that was copied. `left_out` says why each other session of it could not be."""
+    """A tree that was copied. `left_out` says why each other session of it, and each blob that a log names, could not
+    be.
+    """
 
     tree: Tree
-    left_out: Sequence[LogDamaged]
+    left_out: Sequence[StoreError]
 
 
 async def write_tree(store: Store, session_id: SessionId, directory: Path, *, blobs: bool = True) -> Written:
@@ -132,7 +136,7 @@ async def write_tree(store: Store, session_id: SessionId, directory: Path, *, bl
 
     The directory gets its name when all is in it. A tree that is being written to is copied as far as it is written:
     each log as it is at one moment, and a child's later than its parent's, so that what a log tells of a child is
-    in the child's. Damaged relatives of the session are left out.
+    in the child's. Damaged relatives of the session are left out, and so is content that is not what was stored.
 
     Raises `SessionNotFound`, `LogDamaged` for the session itself, and `StoreError` where the directory cannot be made.
     """
@@ -143,14 +147,17 @@ async def write_tree(store: Store, session_id: SessionId, directory: Path, *, bl
     try:
         _make(scratch)
         logs, left_out = await _write_logs(store, session_id, scratch)
-        kept = await _write_blobs(store, session_id, scratch) if blobs else []
+        kept, unsound = await _write_blobs(store, session_id, scratch, logs) if blobs else ([], [])
+        spilled = await store.outputs(session_id) if blobs else ()
+        outputs.copy(spilled, scratch / layout.OUTPUT)
         _name(scratch, made, there=there)
     except OSError as error:
         raise StoreError(f"{directory}: it cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    tree = Tree([directory / name for name in logs], {blob: directory / BLOBS / blob for blob in kept})
-    return Written(tree, left_out)
+    tree = Tree([directory / name for name in logs], {blob: directory / BLOBS / blob for blob in kept},
+                [directory / layout.OUTPUT / file.name for file in spilled])
+    return Written(tree, [*left_out, *unsound])
 
 
 def _make(directory: Path) -> None:
@@ -220,13 +227,48 @@ async def write_log(store: Store, session_id: SessionId, file: Path) -> None:
         os.close(fd)
 
 
-async def _write_blobs(store: Store, session_id: SessionId, directory: Path) -> list[BlobId]:
-    kept = list(await store.blobs(session_id))
-    if kept:
-        (directory / BLOBS).mkdir(mode=0o700)
-    for blob in kept:
-        _write_new(directory / BLOBS / blob, await store.blob(session_id, blob))
-    return kept
+async def _write_blobs(
+    store: Store, session_id: SessionId, directory: Path, logs: Sequence[str]
+) -> tuple[list[BlobId], list[StoreError]]:
+    """Everything stored that is sound; what of the rest is missing, or is not what it was."""
+    kept: list[BlobId] = []
+    unsound: list[StoreError] = []
+    named = set[BlobId]().union(*(_named_in(directory / log) for log in logs))
+    for blob in sorted(named.union(await store.blobs(session_id))):
+        try:
+            data = await store.blob(session_id, blob)
+        except StoreError as error:
+            unsound.append(error)
+            continue
+        if not kept:
+            (directory / BLOBS).mkdir(mode=0o700)
+        _write_new(directory / BLOBS / blob, data)
+        kept.append(blob)
+    return kept, unsound
+
+
+def _named_in(log: Path) -> set[BlobId]:
+    with log.open("rb") as lines:
+        return set[BlobId]().union(*map(named_blobs, lines))
+
+
+def named_blobs(lines: bytes) -> set[BlobId]:
+    """The content that lines of a log refer to. In a text the quotes would be escaped."""
+    return {BlobId(name.decode()) for name in _REFERENCE.findall(lines)}
+
+
+async def unsound_blobs(store: Store, session_id: SessionId) -> list[StoreError]:
+    """Why content that a session's log refers to cannot be read. Raises what `Store.export` raises."""
+    named: set[BlobId] = set()
+    async for piece in store.export(session_id):
+        named |= named_blobs(piece)
+    unsound: list[StoreError] = []
+    for blob in sorted(named):
+        try:
+            await store.blob(session_id, blob)
+        except StoreError as error:
+            unsound.append(error)
+    return unsound
 
 
 def _write_new(file: Path, data: bytes) -> None:

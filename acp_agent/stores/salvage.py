@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from acp_agent.errors import LogDamaged
+from acp_agent.errors import LogDamaged, ProjectedLog
 from acp_agent.session import codec
 from acp_agent.session.events import SessionHeader
 
@@ -42,20 +42,67 @@ _START = re.compile(rb'\{"type":"[^"\\]{1,64}","seq0?":')
 def find_lines(data: bytes, file: str) -> tuple[SessionHeader, list[Found]]:
     """The header of a JSONL log, and what is left of its other lines in file order.
 
-    Damage can swallow line ends, so rows are also sought behind it. Raises `LogDamaged` when no header can be read:
-    nothing else tells whose log it is.
+    Damage can swallow line ends, so rows are also sought behind it. Rows without numbers that begin a log get those
+    they were counted by. Raises `LogDamaged` when no header can be read, for nothing else tells whose log it is, and
+    where those numbers are not certain; `ProjectedLog` when no row has one: that is not damage.
     """
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
     at, header = _find_header(lines, file)
-    found: list[Found] = []
+    counted = _counted([(number, line) for number, line in enumerate(lines, 1) if number != at], header, file)
+    found = [] if counted is None else list(counted.found)
     for number, line in enumerate(lines, 1):
+        if number != at and counted is not None and number <= counted.last:
+            continue
         if number != at:
             found += _look_at(f"line {number}", line, file)
         elif at > 1:
             found.append(Found(f"line {number}", reason="the header stood here; put first"))
     return header, found
+
+
+class _Counted(Struct, frozen=True):
+    """The rows without numbers that a log begins with, up to the line `last`."""
+
+    found: tuple[Found, Found]
+    last: int
+
+
+def _counted(rows: list[tuple[int, bytes]], header: SessionHeader, file: str) -> _Counted | None:
+    """Rows of a projected recording to which others were added (format reference 1.12); None for any other log.
+
+    They are certain only where none is damaged and the first number follows from their count: else a repair would
+    have to drop what may be most of a history.
+    """
+    reader = codec.Reader(file, first_line=1, refuse_unknown=False)
+    records: list[codec.Record] = []
+    first = last = 0
+    damaged = False
+    for number, line in rows:
+        try:
+            if _seq(line, file) is UNSET:
+                records += reader.records(line)
+                first, last = first or number, number
+                continue
+            seq = _rows(line, file)[0].seq
+        except LogDamaged:
+            damaged = True
+            continue
+        if not first:
+            return None
+        if damaged or seq != len(records):
+            raise LogDamaged(f"the rows above have no seq and time, and {len(records)} events can be read in them, but "
+                             f"this one is event {seq}: their numbers cannot be told, so nothing is changed; put back "
+                             "a copy, or part the two by hand", file=file, line=number)
+        where = f"line {first}" if first == last else f"lines {first} to {last}"
+        numbers = "0" if seq == 1 else f"0 to {seq - 1}"
+        timed = tuple(msgspec.structs.replace(record, time=header.created_at) for record in records)
+        what = f"without seq and time, as in a recording to replay; numbered {numbers}"
+        return _Counted((Found(where, reason=what), Found(where, timed)), last)
+    if first:
+        raise ProjectedLog(file=file, line=first)
+    return None
 
 
 def found_record(place: str, record: codec.Record, file: str) -> Found:
@@ -116,17 +163,22 @@ def _rows_of(count: int) -> str:
 
 def _rows(line: bytes, file: str) -> tuple[codec.Record, ...]:
     """A line's records, whatever is before and after it. Raises `LogDamaged`."""
-    try:
-        number = _number(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise LogDamaged(str(error), file=file) from None
-    seq = number.seq0 if number.seq is UNSET else number.seq
+    seq = _seq(line, file)
     if seq is UNSET:
         raise LogDamaged("it has no number", file=file)
     if not 0 <= seq <= codec.MAX_SAFE:
         raise LogDamaged(f"it has the number {seq}", file=file)
     records = codec.Reader(file, first_line=1, first_seq=seq, refuse_unknown=False).records(line)
     return tuple(records)
+
+
+def _seq(line: bytes, file: str) -> int | UnsetType:
+    """The number a line carries, if any. Raises `LogDamaged`."""
+    try:
+        number = _number(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise LogDamaged(str(error), file=file) from None
+    return number.seq0 if number.seq is UNSET else number.seq
 
 
 def _without_file(error: LogDamaged) -> str:

@@ -6,6 +6,7 @@ What a session's data means is checked when it is read, as for a log file; what 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,24 +18,38 @@ from typing import NoReturn, TypeVar
 from acp_agent.errors import BlobNotFound, LogDamaged, SessionNotFound, StoreError
 from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.events import Event, SessionHeader
-from acp_agent.stores import sqlite_listing, sqlite_reading, sqlite_repair
+from acp_agent.stores import outputs, sqlite_listing, sqlite_places, sqlite_reading, sqlite_repair
 from acp_agent.stores.base import PAGE, Continuation, Page, RepairReport, SessionSummary, StoredLog, Tree
 from acp_agent.stores.cursors import decode_cursor
 from acp_agent.stores.files import in_thread
+from acp_agent.stores.mending import Mended
 from acp_agent.stores.sqlite_adopting import read_tree, store_tree
 from acp_agent.stores.sqlite_appender import SqliteAppender
-from acp_agent.stores.sqlite_blobs import all_blobs, copy_blobs, drop_tree, read_blob, store_blob
+from acp_agent.stores.sqlite_blobs import (
+    all_blobs,
+    copy_blobs,
+    drop_tree,
+    read_blob,
+    size_of_tree,
+    store_blob,
+)
 from acp_agent.stores.sqlite_database import Database
-from acp_agent.stores.sqlite_errors import explained, not_open, open_here
+from acp_agent.stores.sqlite_errors import DiskFull, explained, no_room_to_delete, not_open, open_here
+from acp_agent.stores.sqlite_exporting import Exporter
 from acp_agent.stores.sqlite_trees import OpenTree, OpenTrees, lock_directory, output_directory
 
 _T = TypeVar("_T")
 
 
 class SqliteStore:
-    """Session logs as rows of the database `file`, which is made when the first session is stored."""
+    """Session logs as rows of the database `file`, which is made when the first session is stored.
+
+    What lies beside it lies beside the real file, as SQLite's own files do, whatever links lead there: so those who
+    came different ways meet at the same locks.
+    """
 
     def __init__(self, file: Path) -> None:
+        file = Path(os.path.realpath(file))
         self._file = file
         self._database = Database(file)
         self._trees = OpenTrees(file)
@@ -130,48 +145,85 @@ class SqliteStore:
         )
 
     async def export(self, session_id: SessionId) -> AsyncIterator[bytes]:
-        exporter = sqlite_reading.Exporter(self._file, session_id)
+        exporter = Exporter(self._file, session_id)
+        await self._database.reading(exporter.check, lambda: _not_found(session_id))
         while (piece := await self._database.reading(exporter.piece, lambda: _not_found(session_id))) is not None:
             if piece:
                 yield piece
 
     def exists(self, session_id: SessionId) -> bool:
         return session_id in self._open or self._database.read_here(
-            lambda connection: sqlite_reading.exists(connection, session_id), lambda: False
+            lambda connection: sqlite_places.is_taken(connection, session_id), lambda: False
         )
 
     # -- whole trees
 
     async def delete(self, session_id: SessionId) -> None:
-        root = await self._root(session_id)
+        root = await self._top(session_id)
         if root != session_id:
             raise StoreError(f"session {session_id!r} is a child in the tree of {root!r}, and is deleted with it",
                              sessionId=session_id)
         async with self._alone(root) as tree:
-            found = await self._write_to(tree, lambda connection: drop_tree(connection, root))
+            found = await self._drop(tree)
             await self._database.sync(self._database.commits)
             await in_thread(lambda: shutil.rmtree(output_directory(self._file, root), ignore_errors=True))
             await in_thread(lambda: _remove_if_empty(output_directory(self._file, root).parent))
         if not found:
             raise SessionNotFound(session_id)
 
+    async def _drop(self, tree: OpenTree) -> bool:
+        """Delete all rows of a tree; whether there were any. On a full disk the log's old room is used, if it will do.
+        """
+        def drop(connection: Connection) -> bool:
+            return drop_tree(connection, tree.root)
+
+        try:
+            return await self._write_to(tree, drop)
+        except DiskFull:
+            await self._database.writing(self._database.empty_log)
+        try:
+            return await self._write_to(tree, drop)
+        except DiskFull:
+            size = await self._size(tree.root)
+            raise no_room_to_delete(self._file, tree.root, size) from None
+
+    async def _size(self, root: SessionId) -> int | None:
+        with contextlib.suppress(StoreError):  # on a disk that is full to the last byte it cannot even be read
+            return await self._database.reading(lambda connection: size_of_tree(connection, root), lambda: None)
+        return None
+
     async def adopt(self, tree: Tree) -> SessionId:
         with explained(self._file, "given a session"):
             read = await in_thread(lambda: read_tree(tree))
         async with self._alone(read.root) as own:
-            await self._write_to(own, lambda connection: store_tree(connection, self._file, read))
+            directory = output_directory(self._file, read.root)
+            stored = False
+
+            def store(connection: Connection) -> None:
+                nonlocal stored
+                store_tree(connection, self._file, read)
+                stored = True
+                outputs.copy(tree.outputs, directory)
+
+            try:
+                await self._write_to(own, store)
+            except BaseException:
+                if stored:  # what was there before is not another session's
+                    shutil.rmtree(directory, ignore_errors=True)
+                    _remove_if_empty(directory.parent)
+                raise
             await self._database.sync(self._database.commits)
         return read.root
 
     async def repair(self, session_id: SessionId, *, dry_run: bool = False) -> RepairReport:
         root = await self._root(session_id)
+        if dry_run:
+            log = await self._mended(session_id)
+            return RepairReport(session_id, log.kept, log.changes, None)
         async with self._alone(root) as tree:
             await self._database.writing(tree.hold)
-            log = await self._database.reading(
-                lambda connection: sqlite_repair.mended(connection, self._file, session_id),
-                lambda: _not_found(session_id),
-            )
-            if dry_run or not log.changes:
+            log = await self._mended(session_id)
+            if not log.changes:
                 return RepairReport(session_id, log.kept, log.changes, None)
             backup = await self._database.reading(
                 lambda connection: sqlite_repair.back_up(connection, self._file), lambda: _not_found(session_id)
@@ -179,6 +231,11 @@ class SqliteStore:
             await self._write_to(tree, lambda connection: sqlite_repair.replace_events(connection, session_id, log))
             await self._database.sync(self._database.commits)
         return RepairReport(session_id, log.kept, log.changes, backup)
+
+    async def _mended(self, session_id: SessionId) -> Mended:
+        return await self._database.reading(
+            lambda connection: sqlite_repair.mended(connection, self._file, session_id), lambda: _not_found(session_id)
+        )
 
     # -- binary content
 
@@ -205,6 +262,10 @@ class SqliteStore:
     async def blobs(self, session_id: SessionId) -> Sequence[BlobId]:
         root = await self._root(session_id)
         return await self._database.reading(lambda connection: all_blobs(connection, root), tuple)
+
+    async def outputs(self, session_id: SessionId) -> Sequence[Path]:
+        root = await self._root(session_id)
+        return await in_thread(lambda: outputs.files(output_directory(self._file, root)))
 
     def spill_directory(self, session_id: SessionId) -> Path:
         return output_directory(self._file, self._opened(session_id).tree.root)
@@ -236,7 +297,17 @@ class SqliteStore:
         if session_id in self._open:
             return self._open[session_id].tree.root
         return await self._database.reading(
-            lambda connection: sqlite_reading.root_of(connection, session_id), lambda: _not_found(session_id)
+            lambda connection: sqlite_places.root_of(connection, self._file, session_id),
+            lambda: _not_found(session_id),
+        )
+
+    async def _top(self, session_id: SessionId) -> SessionId:
+        """The same, or the session itself where its root is none, or where only parts of it are left."""
+        if session_id in self._open:
+            return self._open[session_id].tree.root
+        return await self._database.reading(
+            lambda connection: sqlite_places.top_of(connection, self._file, session_id),
+            lambda: _not_found(session_id),
         )
 
     async def _write_to(self, tree: OpenTree, work: Callable[[Connection], _T]) -> _T:

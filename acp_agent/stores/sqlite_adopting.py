@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import BlobId, SessionId
 from acp_agent.session.codec import Reader, Record, decode_header
-from acp_agent.session.events import SessionHeader
+from acp_agent.session.events import SessionHeader, SpawnKey
 from acp_agent.session.seed import check_seed
 from acp_agent.stores.base import Tree
 from acp_agent.stores.jsonl_reading import Lines, delegated, open_log
 from acp_agent.stores.pace import Pace
-from acp_agent.stores.sqlite_errors import id_taken
+from acp_agent.stores.sqlite_blobs import drop_blobs, store_blob
+from acp_agent.stores.sqlite_places import check_free
 from acp_agent.stores.sqlite_rows import Place, extra_keys, insert_events, insert_session, title_of
 
 
@@ -60,6 +60,7 @@ def _read_log(path: Path) -> ReadLog:
         if line is None:
             raise LogDamaged("the log has no complete header line", file=str(path))
         header = decode_header(line, str(path))
+        _check_spawn(path, line)
         records = list(_records(path, body))
     finally:
         os.close(fd)
@@ -73,9 +74,10 @@ def _read_log(path: Path) -> ReadLog:
 
 def _records(path: Path, lines: Iterator[bytes]) -> Iterator[Record]:
     reader = Reader(str(path))
-    for line in lines:
+    for number, line in enumerate(lines, 2):
         first = reader.count == 0
         yield from reader.records(line)
+        _check_keys(path, number, line)
         if first and _is_projected(line):
             raise LogDamaged("its records have no seq and time: it is a recording to replay, and cannot be continued",
                              file=str(path), line=2)
@@ -92,6 +94,47 @@ _numbered = msgspec.json.Decoder(_Numbered).decode
 def _is_projected(line: bytes) -> bool:
     row = _numbered(line)
     return row.seq is UNSET and row.seq0 is UNSET
+
+
+class _Single(Struct, forbid_unknown_fields=True, rename="camel"):
+    """The keys of a record: those that a row of a table has a place for. A packed row has no others than its own."""
+
+    type: str
+    seq: Raw = Raw()
+    time: Raw = Raw()
+    data: Raw = Raw()
+    source_event_seqs: Raw = Raw()
+    surface_op: Raw = Raw()
+    ignorable: Raw = Raw()
+
+
+_single = msgspec.json.Decoder(_Single).decode
+_keys = msgspec.json.Decoder(dict[str, Raw]).decode
+_NAMES = frozenset(_Single.__struct_encode_fields__)
+
+
+def _check_keys(path: Path, number: int, line: bytes) -> None:
+    """Refuse a sound record with a key that would be lost."""
+    try:
+        _single(line)
+    except msgspec.ValidationError:
+        row = _keys(line)
+        if "seq" in row:
+            _refuse_keys(path, number, row.keys() - _NAMES)
+
+
+def _check_spawn(path: Path, line: bytes) -> None:
+    """The same for the one key of a header that has keys itself; others are all kept."""
+    spawn = _keys(line).get("spawn")
+    if spawn is not None:
+        _refuse_keys(path, 1, {f"spawn.{key}" for key in _keys(spawn).keys() - SpawnKey.__struct_encode_fields__})
+
+
+def _refuse_keys(path: Path, number: int, keys: Set[str]) -> None:
+    if keys:
+        named = ", ".join(map(repr, sorted(keys)))
+        raise LogDamaged(f"a database has no place for {named}, which would be lost; a JSONL store keeps that",
+                         file=str(path), line=number)
 
 
 def _check_sizes(path: Path, header: SessionHeader, records: Sequence[Record]) -> None:
@@ -143,15 +186,16 @@ def _read_blob(blob: BlobId, path: Path) -> bytes:
 
 
 def store_tree(connection: Connection, file: Path, tree: ReadTree) -> None:
-    """Store a tree in the transaction under way. Raises `StoreError` for an id that is taken."""
+    """Store a tree in the transaction under way. Raises `StoreError` for an id that is taken, `LogDamaged` for one of
+    which something is left.
+    """
     for number, log in enumerate(tree.logs):
         records = log.records
         title = next((title for record in reversed(records) if (title := title_of(record)) is not None), None)
         updated_at = records[-1].time if records else log.header.created_at
-        try:
-            insert_session(connection, log.header, Place(tree.root, number), extra_keys(log.line), title, updated_at)
-        except sqlite3.IntegrityError:
-            raise id_taken(file, log.header.id) from None
+        check_free(connection, file, log.header.id)
+        insert_session(connection, log.header, Place(tree.root, number), extra_keys(log.line), title, updated_at)
         insert_events(connection, log.header.id, records)
-    connection.executemany("INSERT INTO blobs (root, id, data) VALUES (?, ?, ?)",
-                           [(tree.root, blob, data) for blob, data in tree.blobs.items()])
+    drop_blobs(connection, tree.root)  # what a killed process stored for a session that never came to be
+    for blob, data in tree.blobs.items():
+        store_blob(connection, tree.root, blob, data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Callable, Sequence
 from sqlite3 import Connection
 
@@ -12,11 +11,18 @@ import anyio
 from acp_agent.errors import StoreError
 from acp_agent.session.codec import Record
 from acp_agent.session.events import AssistantChunk, Chunk, Event, SessionHeader
+from acp_agent.stores.patience import Patience
 from acp_agent.stores.sqlite_blobs import drop_unused_blobs
 from acp_agent.stores.sqlite_database import Database
 from acp_agent.stores.sqlite_errors import id_taken
+from acp_agent.stores.sqlite_places import check_free
 from acp_agent.stores.sqlite_rows import insert_events, insert_session, title_of
 from acp_agent.stores.sqlite_trees import OpenTree
+
+CLOSING_SECONDS = 5.0
+"""How long a log that is given up waits for a lock: what it still has is either told already not to be stored, or the
+end of a turn, which the next one to open it can close.
+"""
 
 
 class SqliteAppender:
@@ -82,7 +88,7 @@ class SqliteAppender:
         if self._closed:
             return
         self._closed = True
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), Patience(CLOSING_SECONDS).rules():
             try:
                 await self._write()
                 await self._database.sync(self._commit)
@@ -127,18 +133,13 @@ class SqliteAppender:
         session_id, last = self.header.id, batch[-1].time
         title = next((title for event in reversed(batch) if (title := title_of(event)) is not None), None)
         if self._ordinal is not None:
-            self._insert_session(connection, self._ordinal, title, last)
+            check_free(connection, self._database.file, session_id)
+            insert_session(connection, self.header, self.tree.place(connection, self._ordinal), None, title, last)
         else:
             self._check_next(connection)
             connection.execute("UPDATE sessions SET updated_at = ?, title = coalesce(?, title) WHERE id = ?",
                                (last, title, session_id))
         insert_events(connection, session_id, batch)
-
-    def _insert_session(self, connection: Connection, ordinal: int, title: str | None, last: int) -> None:
-        try:
-            insert_session(connection, self.header, self.tree.place(connection, ordinal), None, title, last)
-        except sqlite3.IntegrityError:
-            raise id_taken(self._database.file, self.header.id) from None
 
     def _check_next(self, connection: Connection) -> None:
         ((stored,),) = connection.execute(

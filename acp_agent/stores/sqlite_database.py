@@ -15,12 +15,17 @@ from typing import TypeVar
 import anyio
 
 from acp_agent.errors import StoreError
+from acp_agent.stores import sqlite_schema
 from acp_agent.stores.files import in_thread, sync_data, sync_directories
-from acp_agent.stores.sqlite_errors import explained
+from acp_agent.stores.patience import Patience
+from acp_agent.stores.sqlite_errors import DatabaseLocked, explained
 from acp_agent.stores.sqlite_schema import Found, look, open_for_reading, open_for_writing
 
 _T = TypeVar("_T")
 Reading = Callable[[sqlite3.Connection], _T]
+
+_PAUSE = 0.02
+"""Seconds between two tries to write to a database that is locked."""
 
 _READERS = 3
 """Reads at the same time: a list is not to wait until a long log is read."""
@@ -47,8 +52,20 @@ class Database:
     # -- writing
 
     async def writing(self, work: Callable[[], _T]) -> _T:
-        """Run `work` on the one thread that may call `transact`; a cancelled caller still waits until it is done."""
-        return await self._on(self._writing, work)
+        """Run `work` on the one thread that may call `transact`; a cancelled caller still waits until it is done.
+
+        A lock that another process holds is waited for as long as the caller is not cancelled and its patience lasts;
+        then `work` is tried again as a whole, and others' work in between. Who has once waited in vain waits no more.
+        """
+        patience = Patience(sqlite_schema.BUSY_SECONDS)
+        while True:
+            try:
+                return await self._on(self._writing, work)
+            except DatabaseLocked:
+                if patience.ended():
+                    patience.used_up()
+                    raise
+            await anyio.sleep(_PAUSE)
 
     def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `work` in a transaction: committed as a whole or not at all. Raises `StoreError`."""
@@ -63,6 +80,11 @@ class Database:
                 raise
             self.commits += 1
             return result
+
+    def empty_log(self) -> None:
+        """Give the disk back what the write-ahead log takes, as far as others let it. Raises `StoreError`."""
+        with explained(self.file, "written"), contextlib.suppress(sqlite3.OperationalError):
+            self._open_writer().connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _open_writer(self) -> _Writer:
         writer = self._writer

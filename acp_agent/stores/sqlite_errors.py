@@ -10,6 +10,15 @@ from pathlib import Path
 from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import SessionId
 
+
+class DatabaseLocked(StoreError):
+    """Another process holds the database locked: it may be tried again, for nothing was done."""
+
+
+class DiskFull(StoreError):
+    """There is no room for what was to be written, or something of the kind: nothing was done."""
+
+
 _ADVICE = {
     sqlite3.SQLITE_BUSY: "another process holds it locked for too long; end that process",
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
@@ -19,6 +28,12 @@ _ADVICE = {
     sqlite3.SQLITE_CANTOPEN: "make the file and its directory readable and writable",
 }
 """By SQLite's primary result code."""
+
+_KINDS = {
+    sqlite3.SQLITE_BUSY: DatabaseLocked,
+    sqlite3.SQLITE_FULL: DiskFull,
+    sqlite3.SQLITE_IOERR: DiskFull,
+}
 
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -42,7 +57,8 @@ def _store_error(file: Path, deed: str, error: sqlite3.Error) -> StoreError:
             f"{file}: the session database itself is damaged ({error}): restore a backup of the file, or save what is "
             f"left with `sqlite3 FILE .recover` and begin with another file", file=str(file))
     advice = _ADVICE.get(code, "ACP_SESSION_STORE says where it is")
-    return StoreError(f"{file}: the session database cannot be {deed}: {error}; {advice}", file=str(file))
+    kind = _KINDS.get(code, StoreError)
+    return kind(f"{file}: the session database cannot be {deed}: {error}; {advice}", file=str(file))
 
 
 def damaged(file: Path, session_id: SessionId, seq: int, message: str) -> LogDamaged:
@@ -55,6 +71,21 @@ def bad_header(file: Path, session_id: SessionId, message: str) -> LogDamaged:
     """What is said of a session itself is not what it should be; no repair could tell what it was."""
     advice = "" if "not supported" in message else "; put back a copy of the database, or delete the session"
     return LogDamaged(f"session {session_id!r}: {message}{advice}", file=str(file))
+
+
+def lost(file: Path, session_id: SessionId) -> LogDamaged:
+    """The row that says what a session is has gone, and other rows of it are left."""
+    return LogDamaged(f"session {session_id!r}: what is stored about it is gone, and only rows that belong to it are "
+                      "left, which nobody can put together again; put back a copy of the database, or remove them with "
+                      f"`acp-agent sessions delete {session_id}`", file=str(file))
+
+
+def no_room_to_delete(file: Path, root: SessionId, size: int | None) -> StoreError:
+    """A deletion is written down before it is done, so that it happens as a whole or not at all."""
+    room = "as much room as the session takes" if size is None else f"up to {size // 1000 + 100} kB of room"
+    return StoreError(f"{file}: session {root!r} cannot be deleted: the disk is full, and the deletion itself needs "
+                      f"{room} there for a moment; remove something else first. The database does not become smaller "
+                      "by a deletion, but what is stored later uses its room", file=str(file))
 
 
 def id_taken(file: Path, session_id: SessionId) -> StoreError:

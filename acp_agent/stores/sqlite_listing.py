@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from sqlite3 import Connection
+from sqlite3 import SQLITE_CORRUPT, Connection, DatabaseError
 from typing import Any
 
 from msgspec import UNSET
@@ -13,7 +13,8 @@ from acp_agent.errors import LogDamaged
 from acp_agent.ids import SessionId
 from acp_agent.stores.base import Page, Refusal, SessionSummary
 from acp_agent.stores.cursors import encode_cursor
-from acp_agent.stores.sqlite_reading import root_of
+from acp_agent.stores.sqlite_errors import lost
+from acp_agent.stores.sqlite_places import check_place, root_of
 from acp_agent.stores.sqlite_rows import HEADER_COLUMNS, session_row
 from acp_agent.text import scrub
 
@@ -21,7 +22,10 @@ _COLUMNS = f"{HEADER_COLUMNS}, title, updated_at"
 
 
 def page(connection: Connection, file: Path, cwd: str | None, after: tuple[int, SessionId] | None, limit: int) -> Page:
-    """The roots after a position (creation time and id), and where the next page begins."""
+    """The roots after a position (creation time and id), and where the next page begins.
+
+    The last page of all also names what no page could come to.
+    """
     where = "number = 0"
     values: list[str | int] = []
     if cwd is not None:
@@ -41,14 +45,50 @@ def page(connection: Connection, file: Path, cwd: str | None, after: tuple[int, 
             sessions.append(_summary(file, row))
         except LogDamaged as error:
             refused.append(Refusal(row[0].decode(errors="replace"), error.message))
+    if cwd is None:
+        refused += _astray(connection, file)
     return Page(sessions, None, refused)
+
+
+_IN_NO_TREE = (
+    "SELECT id FROM sessions AS one WHERE number <> 0 AND (number < 0 OR parent_session IS NULL "
+    "OR NOT EXISTS (SELECT 1 FROM sessions AS other WHERE other.id = one.root AND other.number = 0) "
+    "OR EXISTS (SELECT 1 FROM sessions AS other WHERE other.id = one.parent_session AND other.root <> one.root))"
+)
+_WITH_EVENTS = (
+    # As many steps as there are sessions: to look through their events would be too many.
+    "WITH RECURSIVE named(id) AS (SELECT min(session_id) FROM events UNION ALL "
+    "SELECT (SELECT min(session_id) FROM events WHERE session_id > named.id) FROM named WHERE named.id IS NOT NULL) "
+    "SELECT id FROM named WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM sessions)"
+)
+
+
+def _astray(connection: Connection, file: Path) -> Iterator[Refusal]:
+    """What no page comes to: events that are in no session, and sessions that are in no tree."""
+    try:
+        left = connection.execute(_WITH_EVENTS).fetchall()
+    except DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF != SQLITE_CORRUPT:
+            raise
+        left = []  # told whenever an event is read; what can be listed is listed all the same
+    for (found,) in left:
+        name = found.decode(errors="replace")
+        yield Refusal(name, lost(file, SessionId(name)).message)
+    for (found,) in connection.execute(_IN_NO_TREE).fetchall():
+        name = found.decode(errors="replace")
+        try:
+            check_place(connection, file, SessionId(name))
+        except LogDamaged as error:
+            yield Refusal(name, error.message)
 
 
 def tree(connection: Connection, file: Path, session_id: SessionId) -> list[SessionSummary]:
     """A tree's root and its readable descendants. Raises `SessionNotFound`, and `LogDamaged` for the root."""
-    root = root_of(connection, session_id)
+    root = root_of(connection, file, session_id)
+    check_place(connection, file, session_id)
     found: list[SessionSummary] = []
-    for row in connection.execute(f"SELECT {_COLUMNS} FROM sessions WHERE root = ? ORDER BY number", (root,)):
+    for row in connection.execute(f"SELECT {_COLUMNS} FROM sessions WHERE root = ? AND number >= 0 ORDER BY number",
+                                  (root,)):
         try:
             found.append(_summary(file, row))
         except LogDamaged:

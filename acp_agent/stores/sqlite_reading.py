@@ -10,52 +10,16 @@ from sqlite3 import Connection, DataError
 import msgspec
 from msgspec import UNSET, Struct
 
-from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
+from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import SessionId
-from acp_agent.session.codec import Packer, Record
+from acp_agent.session.codec import Record
 from acp_agent.session.events import AssistantChunk, Event, Finish, SessionHeader
 from acp_agent.session.seed import check_seed
 from acp_agent.stores.base import StoredLog
 from acp_agent.stores.pace import Pace
 from acp_agent.stores.sqlite_errors import bad_header, damaged
-from acp_agent.stores.sqlite_rows import HEADER_COLUMNS, RECORD_COLUMNS, RowReader, SessionRow, chunks_of, session_row
-
-PIECE = 1 << 18
-"""Bytes of data after which a piece of an export ends."""
-
-
-def find(connection: Connection, file: Path, session_id: SessionId) -> SessionRow:
-    """A stored session. Raises `SessionNotFound` and `LogDamaged`."""
-    row = connection.execute(f"SELECT {HEADER_COLUMNS} FROM sessions WHERE id = ?", (key(session_id),)).fetchone()
-    if row is None:
-        raise SessionNotFound(session_id)
-    return session_row(file, row)
-
-
-def key(session_id: SessionId) -> str:
-    """A session id as it may be asked for: one that is no text, which UTF-8 could hold, is nobody's."""
-    try:
-        session_id.encode()
-    except UnicodeEncodeError:
-        raise SessionNotFound(session_id) from None
-    return session_id
-
-
-def exists(connection: Connection, session_id: SessionId) -> bool:
-    """Whether there is a session of this id."""
-    try:
-        return connection.execute("SELECT 1 FROM sessions WHERE id = ?", (key(session_id),)).fetchone() is not None
-    except SessionNotFound:
-        return False
-
-
-def root_of(connection: Connection, session_id: SessionId) -> SessionId:
-    """The root of a stored session's tree, whatever else is wrong with the session. Raises `SessionNotFound`."""
-    row = connection.execute("SELECT root FROM sessions WHERE id = ?", (key(session_id),)).fetchone()
-    if row is None:
-        raise SessionNotFound(session_id)
-    return SessionId(row[0].decode(errors="replace"))
-
+from acp_agent.stores.sqlite_places import find
+from acp_agent.stores.sqlite_rows import RECORD_COLUMNS, RowReader, chunks_of
 
 # ---------------------------------------------------------------- whole logs
 
@@ -64,6 +28,7 @@ def read_log(connection: Connection, file: Path, session_id: SessionId) -> Store
     """Every event. Raises `SessionNotFound` and `LogDamaged`."""
     stored = find(connection, file, session_id)
     events = list(_events(connection, file, session_id, 0, None))
+    check_end(connection, file, session_id)
     length = stored.header.seed_length
     if length is not UNSET:
         types = [event.body.type for event in events[max(length - 1, 0) : length + 1]]
@@ -75,7 +40,8 @@ def read_log(connection: Connection, file: Path, session_id: SessionId) -> Store
 def read_from(connection: Connection, file: Path, session_id: SessionId, seq: int) -> list[Event]:
     """The events from `seq` on. The whole log is looked through for gaps."""
     find(connection, file, session_id)
-    _count(connection, file, session_id)
+    counted(connection, file, session_id)
+    check_end(connection, file, session_id)
     return list(_events(connection, file, session_id, max(seq, 0), None))
 
 
@@ -87,7 +53,7 @@ def read_prefix(
     reader, pace = RowReader(file, session_id), Pace()
     records: list[Record] = []
     events: list[Event] = []
-    for row in connection.execute(_EVENTS, (session_id, 0, cut)):
+    for row in connection.execute(EVENTS, (session_id, 0, cut)):
         record = reader.record(row)
         events.append(reader.event(record))
         records.append(record)
@@ -98,18 +64,18 @@ def read_prefix(
     return records, events
 
 
-_EVENTS = f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND seq >= ? AND seq < ? ORDER BY seq"
+EVENTS = f"SELECT {RECORD_COLUMNS} FROM events WHERE session_id = ? AND seq >= ? AND seq < ? ORDER BY seq"
 _END = 2**63 - 1
 
 
 def _events(connection: Connection, file: Path, session_id: SessionId, start: int, end: int | None) -> Iterator[Event]:
     reader, pace = RowReader(file, session_id, start), Pace()
-    for row in connection.execute(_EVENTS, (session_id, start, _END if end is None else end)):
+    for row in connection.execute(EVENTS, (session_id, start, _END if end is None else end)):
         yield reader.event(reader.record(row))
         pace.breathe()
 
 
-def _count(connection: Connection, file: Path, session_id: SessionId) -> int:
+def counted(connection: Connection, file: Path, session_id: SessionId) -> int:
     """How many events there are. Raises `LogDamaged` where one is missing."""
     count, first, last = connection.execute(
         "SELECT count(*), coalesce(min(seq), 0), coalesce(max(seq), -1) FROM events WHERE session_id = ?", (session_id,)
@@ -121,6 +87,35 @@ def _count(connection: Connection, file: Path, session_id: SessionId) -> int:
         "WHERE session_id = ?) WHERE place <> seq", (session_id,)
     ).fetchone()[0]
     raise damaged(file, session_id, missing, f"it is missing; {count} events are stored and the last one is {last}")
+
+
+def check_end(connection: Connection, file: Path, session_id: SessionId) -> None:
+    """Raises `LogDamaged` where a session's row speaks of events that are not there any more."""
+    missing = missing_end(connection, session_id)
+    if missing is None:
+        return
+    count = counted(connection, file, session_id)
+    if count:
+        raise damaged(file, session_id, count, missing)
+    raise bad_header(file, session_id, missing)
+
+
+def missing_end(connection: Connection, session_id: SessionId) -> str | None:
+    """How a session's row contradicts the end of what is stored of it; None when it does not.
+
+    A row's `updated_at` is the newest event's time, or `created_at` where there never was one.
+    """
+    ((title, created_at, updated_at),) = connection.execute(
+        "SELECT title, created_at, updated_at FROM sessions WHERE id = ?", (session_id,)
+    )
+    newest = connection.execute(
+        "SELECT time FROM events WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session_id,)
+    ).fetchone()
+    if newest is None:
+        return None if title is None and updated_at == created_at else "all of its events are missing"
+    return None if newest[0] == updated_at else (
+        f"it is missing, with all that follow: the newest event stored is of time {newest[0]}, but the session was "
+        f"written to at {updated_at}")
 
 
 def _check_seed(file: Path, header: SessionHeader, count: int, before: str | None, at: str | None) -> None:
@@ -184,9 +179,9 @@ def _expected(connection: Connection, file: Path, session_id: SessionId) -> int:
         "SELECT (SELECT min(seq) FROM events WHERE session_id = ?1), "
         "(SELECT max(seq) FROM events WHERE session_id = ?1)", (session_id,)
     )
-    if last is None:
-        return 0
-    return int(last) + 1 if first == 0 else _count(connection, file, session_id)
+    count = 0 if last is None else int(last) + 1 if first == 0 else counted(connection, file, session_id)
+    check_end(connection, file, session_id)
+    return count
 
 
 def _settled_at_once(connection: Connection, reader: RowReader, start: int, end: int) -> list[Event] | None:
@@ -222,7 +217,7 @@ def _settled_slowly(connection: Connection, file: Path, session_id: SessionId, s
     """The same, row by row. Raises `LogDamaged`."""
     events = list(_events(connection, file, session_id, start, end))
     if len(events) != end - start:
-        _count(connection, file, session_id)
+        counted(connection, file, session_id)
     return [
         msgspec.structs.replace(event, source_event_seqs=UNSET) for event in events
         if not isinstance(event.body, AssistantChunk) or isinstance(event.body.chunk, Finish)
@@ -232,48 +227,3 @@ def _settled_slowly(connection: Connection, file: Path, session_id: SessionId, s
 def _type_at(connection: Connection, session_id: SessionId, seq: int) -> str | None:
     row = connection.execute("SELECT type FROM events WHERE session_id = ? AND seq = ?", (session_id, seq)).fetchone()
     return None if row is None else row[0].decode(errors="replace")
-
-
-# ---------------------------------------------------------------- export
-
-
-class Exporter:
-    """Gives a session's log in pieces, each read by itself, so that nobody waits for whoever takes them slowly.
-
-    A log only grows, so the pieces are those of the log as it was when the first one was read. Events of unknown types
-    are given as they stand: a newer version may read them.
-    """
-
-    def __init__(self, file: Path, session_id: SessionId) -> None:
-        self._file = file
-        self._session_id = session_id
-        self._reader: RowReader | None = None
-        self._count = 0
-        self._packer = Packer()
-
-    def piece(self, connection: Connection) -> bytes | None:
-        """The next lines, perhaps none; None after the last ones. Raises `SessionNotFound` and `LogDamaged`."""
-        stored = find(connection, self._file, self._session_id)
-        if self._reader is None:
-            self._reader = RowReader(self._file, self._session_id, refuse_unknown=False)
-            self._count = _count(connection, self._file, self._session_id)
-            return stored.line
-        if self._reader.next == self._count:
-            return None
-        self._read(connection, self._reader)
-        return self._packer.take_all() if self._reader.next == self._count else self._packer.take()
-
-    def _read(self, connection: Connection, reader: RowReader) -> None:
-        pace, size = Pace(), 0
-        for row in connection.execute(_EVENTS, (self._session_id, reader.next, self._count)):
-            record = reader.record(row)
-            reader.event(record)
-            if b"\n" in row[3]:
-                raise damaged(self._file, self._session_id, record.seq, "its data is not in one line")
-            self._packer.add_record(record)
-            pace.breathe()
-            size += len(row[3])
-            if size >= PIECE:
-                return
-        if reader.next != self._count:
-            raise damaged(self._file, self._session_id, reader.next, "it has vanished")

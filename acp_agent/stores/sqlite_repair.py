@@ -9,18 +9,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from sqlite3 import Connection
 
+import msgspec
+
 from acp_agent.errors import LogDamaged
 from acp_agent.ids import SessionId
 from acp_agent.stores.files import sync_directories
 from acp_agent.stores.mending import Found, Mended, found_record, mend
-from acp_agent.stores.sqlite_reading import find
+from acp_agent.stores.sqlite_errors import bad_header
+from acp_agent.stores.sqlite_places import find
+from acp_agent.stores.sqlite_reading import missing_end
 from acp_agent.stores.sqlite_rows import RECORD_COLUMNS, RowReader, insert_events, title_of
 
 
 def mended(connection: Connection, file: Path, session_id: SessionId) -> Mended:
     """What can be made of a session's rows. Raises `SessionNotFound`, and `LogDamaged` when that is nothing."""
     header = find(connection, file, session_id).header
-    return mend(header, list(_found(connection, file, session_id)), f"{file}, session {session_id!r}")
+    found = list(_found(connection, file, session_id))
+    if not found:
+        raise bad_header(file, session_id, "it has no events, so there is nothing to keep")
+    log = mend(header, found, f"{file}, session {session_id!r}")
+    missing = missing_end(connection, session_id)
+    if missing is None or log.changes:
+        return log
+    return msgspec.structs.replace(log, changes=[f"event {len(log.records)}: {missing}; left out"])
 
 
 def _found(connection: Connection, file: Path, session_id: SessionId) -> Iterator[Found]:

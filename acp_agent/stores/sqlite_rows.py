@@ -262,10 +262,21 @@ def session_row(file: Path, row: Sequence[Any]) -> SessionRow:
             beside = {key: value for key, value in _raw_object(extra).items() if key not in _KEYS}
             line = line[:-2] + b"," + _encode(beside)[1:] + b"\n" if beside else line
             decode_header(line[:-1], str(file))
+        wrong = wrong_place(name, top, number, is_child=header.parent_session is not UNSET)
+        if wrong is not None:
+            raise LogDamaged(wrong, file=str(file), line=1)
     except (LogDamaged, msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = error.message.removeprefix(f"{file}:1: ") if isinstance(error, LogDamaged) else str(error)
         raise bad_header(file, _readable(session_id), message) from None
     return SessionRow(header, Place(top, number), line)
+
+
+def wrong_place(session_id: SessionId, root: SessionId, number: int, *, is_child: bool) -> str | None:
+    """What is wrong with a session's place: a root is the first of its own tree, and all others have parents."""
+    if (session_id == root) == (number == 0) and (number == 0 or (number > 0 and is_child)):
+        return None
+    where = f"number {number}" if number else "its root"
+    return f"its row places it in the tree of {root!r} as {where}, where it cannot be"
 
 
 _OPTIONAL = ("cwd", "parentSession", "seedLength", "origin", "delegationDepth", "agentPreset")

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from acp_agent.errors import StoreError
 from acp_agent.stores.files import make_private, sync_directories
-from acp_agent.stores.sqlite_errors import explained
+from acp_agent.stores.sqlite_errors import DatabaseLocked, explained
 
 APPLICATION_ID = 0x41435052
 """Says in a database's header whose it is: "ACPR"."""
@@ -29,7 +29,12 @@ VERSION = 4
 BUSY_SECONDS = 30.0
 """How long a lock that another process holds on the database is waited for."""
 
-_PAUSE = 0.01
+BUSY_AT_ONCE = 0.02
+"""How long of that a writer's call waits by itself: between two calls whoever waits can be told to wait no longer, and
+somebody else's turn comes.
+"""
+
+_PAUSE = 0.005
 
 _TABLES = (
     # `number` is 0 for a root; descendants count from 1 in the order of their creation. `extra` holds the header's
@@ -181,14 +186,17 @@ def _check(file: Path, application: int, version: int) -> None:
 
 
 def open_for_writing(file: Path) -> sqlite3.Connection:
-    """The database, made if there is none yet. Belongs to the calling thread. Raises `StoreError`."""
+    """The database, made if there is none yet. Belongs to the calling thread.
+
+    Raises `StoreError`, and `DatabaseLocked` after `BUSY_AT_ONCE`, as does what is done with the connection.
+    """
     with explained(file, "opened"):
         if look(file) is Found.NOTHING:
             _claim(file)
-        with _opened(file, "mode=rw") as connection:
+        with _opened(file, "mode=rw", BUSY_AT_ONCE) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             _make(connection, file)
-            _switch_to_log(connection)
+            _switch_to_log(connection, file)
             connection.execute("PRAGMA synchronous = NORMAL")
             return connection
 
@@ -201,7 +209,7 @@ def open_for_reading(file: Path) -> sqlite3.Connection | None:
     with explained(file, "opened"):
         if look(file) is Found.NOTHING:
             return None
-        with _opened(file, _reading_options(file)) as connection:
+        with _opened(file, _reading_options(file), BUSY_SECONDS) as connection:
             connection.execute("PRAGMA query_only = 1")
             connection.text_factory = bytes
             if marks(connection) != (APPLICATION_ID, VERSION):
@@ -219,9 +227,9 @@ def _reading_options(file: Path) -> str:
 
 
 @contextmanager
-def _opened(file: Path, options: str) -> Iterator[sqlite3.Connection]:
+def _opened(file: Path, options: str, patience: float) -> Iterator[sqlite3.Connection]:
     """A connection that is closed only if the block fails."""
-    connection = sqlite3.connect(uri(file, options), uri=True, isolation_level=None, timeout=BUSY_SECONDS,
+    connection = sqlite3.connect(uri(file, options), uri=True, isolation_level=None, timeout=patience,
                                  check_same_thread=False)
     try:
         yield connection
@@ -258,9 +266,9 @@ def _make(connection: sqlite3.Connection, file: Path) -> None:
         _check(file, *marks(connection))
 
 
-def _switch_to_log(connection: sqlite3.Connection) -> None:
+def _switch_to_log(connection: sqlite3.Connection, file: Path) -> None:
     """Use a write-ahead log. SQLite does not wait for everybody who stands in the way of that switch."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + BUSY_AT_ONCE
     while True:
         try:
             ((mode,),) = connection.execute("PRAGMA journal_mode = WAL")
@@ -268,6 +276,9 @@ def _switch_to_log(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
         else:
-            if mode == "wal" or time.monotonic() > deadline:
+            if mode == "wal":
                 return
+            if time.monotonic() > deadline:
+                raise DatabaseLocked(f"{file}: the session database cannot be opened: it cannot be switched to a "
+                                     f"write-ahead log; end whatever else uses it, or {_ELSEWHERE}", file=str(file))
         time.sleep(_PAUSE)

@@ -103,7 +103,7 @@ class Grep:
 def _where(target: Target, context: ToolContext) -> tuple[str, str, str]:
     """The directory to search, what its paths are shown with, and the one file in it to look at ("": all)."""
     real = Path(target.real)
-    if real.is_dir() or not os.path.lexists(real):
+    if os.path.isdir(real) or not os.path.lexists(real):  # noqa: PTH112  # Path.is_dir raises for a name that is too long
         require_directory(target.shown, target.real)
         return target.real, shown_prefix(target.shown, context), ""
     with reporting(target, "search"):

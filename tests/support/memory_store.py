@@ -28,6 +28,7 @@ from acp_agent.session.events import (
     SessionTitle,
     TurnEnd,
 )
+from acp_agent.stores import outputs
 from acp_agent.stores.base import PAGE, Continuation, Page, RepairReport, SessionSummary, StoredLog, Tree
 
 
@@ -232,6 +233,7 @@ class MemoryStore:
         assert root is not None
         self.disk.logs.update(logs)
         self.disk.blobs[root] = blobs
+        outputs.copy(tree.outputs, self.spill_directory(root))
         return root
 
     async def repair(self, session_id: SessionId, *, dry_run: bool = False) -> RepairReport:
@@ -263,6 +265,9 @@ class MemoryStore:
         opened = self.open.get(session_id)
         root = (opened.log if opened else self.disk.log(session_id)).root
         return self.disk.blobs.get(root, {})
+
+    async def outputs(self, session_id: SessionId) -> Sequence[Path]:
+        return outputs.files(self.spill_directory(session_id))
 
     def spill_directory(self, session_id: SessionId) -> Path:
         return self.disk.spill / hashlib.sha256(session_id.encode()).hexdigest()

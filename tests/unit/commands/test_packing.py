@@ -247,7 +247,7 @@ def test_damaged_relatives_are_left_out_and_named(sessions: CommandBench, tmp_pa
     store.damaged = ("child-2",)
     done = sessions("pack", "root-of-all", tmp_path / "one")
     assert done == (1, [f"packed root-of-all into {tmp_path}/one: 4 logs"], [
-        "acp-agent: child-2:2: no JSON", f"acp-agent: {tmp_path}/one was written without what is damaged"])
+        "acp-agent: child-2:2: no JSON", f"acp-agent: {tmp_path}/one was written without what is damaged or missing"])
     assert names(tmp_path / "one") == ["session.1.jsonl", "session.2.jsonl", "session.3.jsonl", "session.jsonl"]
     shown = sessions("show", "root-of-all")
     assert (shown.status, shown.err) == (1, ["acp-agent: child-2:2: no JSON"])

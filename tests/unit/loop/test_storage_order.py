@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from acp_agent.errors import StoreError
-from acp_agent.session.events import Completed, TextDelta
+from acp_agent.session.events import AbortCause, Aborted, Completed, TextDelta
 from acp_agent.tools.base import Access, Outcome, ToolContext
 from tests.support.fakes import FakeTool, ScriptedProvider, asks, call, fails, finish, says
 from tests.support.memory_store import MemoryStore
-from tests.support.world import World, shape
+from tests.support.world import World, own_shape, shape
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +171,21 @@ async def test_a_turn_that_cannot_be_stored_is_not_answered_as_done(tmp_path: Pa
             await world.outcome(prompt)
         assert prompt.outcome is None
         store.broken = False
+
+
+async def test_a_cancelled_turn_that_cannot_be_stored_is_cancelled_and_told(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with World(tmp_path, ScriptedProvider(says("done"), says("later")), store=store) as world:
+        session, world.expect_warnings = world.session(), True
+
+        def fill_the_disk_and_cancel(event: Any) -> None:
+            if event.body.type == "user/message" and session.log.state.turn == 1:
+                store.broken = True
+                session.cancel()
+
+        session.log.listen(fill_the_disk_and_cancel)
+        assert await world.outcome(session.admit("go")) == Aborted(AbortCause("user"))
+        assert world.view.notices == [("error", "The session cannot be stored", "the disk is full")]
+        store.broken = False
+        assert await world.prompt(session) == Completed()
+        assert own_shape((await store.inspect(session.place.session)).events, 1)[-1] == "turn/end"

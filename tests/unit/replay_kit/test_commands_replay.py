@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -156,6 +157,62 @@ def test_a_turn_that_was_cancelled_is_cancelled_where_it_was(
     assert "turn ended: aborted: user" in done.stdout
     assert "│ Stopped." in done.stdout
     assert "2 of 2 recorded calls used" in done.stdout
+
+
+DEEP = """
+call
+  tool quick subagent {"description": "Quick", "prompt": "Be quick."}
+  tool slow subagent {"description": "Slow", "prompt": "Take your time."}
+call
+  say "Never said."
+
+lane root > quick
+call
+  say "Done."
+
+lane root > slow
+call
+  tool inner subagent {"description": "Inner", "prompt": "Go deeper."}
+call
+  say "Never said."
+
+lane root > slow > inner
+call
+  say "Here I am."
+  tool b bash {"command": "true", "description": "Pass"}
+call
+  tool c bash {"command": "touch here; exec sleep 99", "description": "Wait"}
+"""
+
+
+def deep(tmp_path: Path, **settings: Any) -> Path:
+    """The logs of a turn that was cut in the tool call of a grandchild, when a child had ended already."""
+    live = scenario(tmp_path / "golden" / "deep", {"op": "startPrompt", "text": "Go."}, {
+        "op": "waitForSubagentTurnEnd", "child": 1, "minimumTurn": 1}, {"op": "waitForFile", "path": "here"},
+        {"op": "cancel"}, {"op": "awaitPrompt"}, script=DEEP, **settings)
+    done = command("refresh", live)
+    assert done.returncode == 0, done.stdout
+    return logs_alone(live, tmp_path / "bug")
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["cancelled", "killed"])
+def test_a_cut_turn_is_cut_where_its_deepest_child_was(tmp_path: Path, killed: bool) -> None:
+    bug = deep(tmp_path)
+    if killed:
+        for log in bug.glob("*.jsonl"):  # as a load closes what a killed process left open
+            text = re.sub(r'"reason":\{"kind":"aborted","reason":\{[^}]*\}\}', '"reason":{"kind":"interrupted"}',
+                          log.read_text())
+            log.write_text(text.replace('"code":"ABORTED"', '"code":"TOOL_OUTCOME_UNKNOWN"'))
+        assert "interrupted" in (bug / "session.3.jsonl").read_text()
+    done = command("replay", bug)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 of 5 recorded calls used" in done.stdout
+    story = [line.strip("│ ").rstrip() for line in done.stdout.splitlines()]
+    assert ("Here I am." in story, "Never said." in story) == (True, False)
+    assert sum(line.startswith("turn ended: aborted") for line in story) == 3
+    told = json.loads(command("replay", "--json", bug).stdout)
+    again = json.loads(command("replay", "--json", bug).stdout)
+    assert again["sessions"] == told["sessions"]
 
 
 def test_a_damaged_recording_is_refused_with_file_and_line(family: Path, tmp_path: Path) -> None:

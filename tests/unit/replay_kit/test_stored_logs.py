@@ -8,8 +8,23 @@ from typing import Any
 
 import pytest
 
-from acp_agent.session.events import Body, Completed, Event, SessionConfig, TurnEnd, TurnStart
-from acp_agent.stores.base import Appender
+from acp_agent.ids import CallId, MessageId
+from acp_agent.providers.base import Hop
+from acp_agent.session.events import (
+    Body,
+    Completed,
+    EndSeed,
+    Event,
+    MessageDigests,
+    RequestParts,
+    RequestSent,
+    SessionConfig,
+    ToolCall,
+    TurnEnd,
+    TurnStart,
+)
+from acp_agent.stores.base import Appender, Store
+from acp_agent.stores.jsonl import JsonlStore
 from acp_agent.stores.sqlite import SqliteStore
 from replay.stored import GrowingDatabase, GrowingFiles, GrowingLog, GrowingStore
 from tests.support.store_builders import CHILD, ROOT, child_header, root_header
@@ -118,3 +133,31 @@ async def test_an_agents_database_is_followed_from_event_to_event(tmp_path: Path
     await again.delete(ROOT)
     await again.aclose()
     assert growing.look() == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
+async def test_what_a_family_did_is_counted_by_its_places_without_what_was_inherited(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / ("logs" if kind == "jsonl" else "s.db")
+    store: Store = JsonlStore(place) if kind == "jsonl" else SqliteStore(place)
+    growing: GrowingStore = GrowingFiles(place) if kind == "jsonl" else GrowingDatabase(place)
+    root = store.create(root_header(), ROOT)
+    await write(root, 0, TurnStart(1), sent(1), started("c"))
+    fork = store.create(child_header(seed=3), ROOT)
+    await write(fork, 0, TurnStart(1), sent(1), TurnEnd(1, Completed()), EndSeed(), TurnStart(2), sent(2), started("d"),
+                sent(2), EndSeed())
+    await write(store.create(child_header("deep", CHILD, created=3, call="d", index=1), ROOT), 0, started("d"))
+    below = growing.below(ROOT)
+    first, second = Hop(CallId("c")), Hop(CallId("d"), 1)
+    assert {path: (log.asked, log.started) for path, log in below.items()} == {
+        (first,): (2, {"d": 1}), (first, second): (0, {"d": 1})}
+    assert (log_of(growing, ROOT).asked, log_of(growing, ROOT).started) == (1, {"c": 1})
+    await store.aclose()
+
+
+def sent(turn: int) -> Body:
+    return RequestSent(turn, 1, "main", 0, MessageId("m"), RequestParts("c", "s", "t", MessageDigests(0, "", [])))
+
+
+def started(call: str) -> Body:
+    return ToolCall(turn=1, step=1, call_id=CallId(call), name="bash", arguments="{}")

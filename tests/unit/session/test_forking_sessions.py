@@ -83,8 +83,8 @@ async def test_a_fork_of_a_stored_session_inherits_mode_and_grants_and_needs_no_
         assert (fork.mode, fork.grants()) == (Mode.ASK, grants)
         assert grants
         assert logged(disk, name) == before
-        assert shape(world.views[0].known) == shape(logged(disk, fork.place.session)[:-1])
-        assert world.views[0].shown == []
+        assert shape(world.views[0].root.known) == shape(logged(disk, fork.place.session)[:-1])
+        assert world.views[0].root.shown == []
     await holder.appender.aclose()
 
 

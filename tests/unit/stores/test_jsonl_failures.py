@@ -56,7 +56,8 @@ async def test_a_failed_append_is_rolled_back_and_tried_again(
     before = appender.path.read_bytes()
     appender.append(event(1))
     failing_once(monkeypatch, after=after)
-    with pytest.raises(StoreError, match=r"session\.jsonl.*cannot be written: No space left"):
+    with pytest.raises(StoreError, match=r"session\.jsonl.*cannot be written: No space left on device; "
+                       "the disk is full; free some space$"):
         await appender.write()
     assert appender.path.read_bytes() == before
     appender.append(event(2))
@@ -167,6 +168,20 @@ async def test_a_store_that_cannot_be_made_is_reported_with_its_path(tmp_path: P
     appender.append(event(0))
     with pytest.raises(StoreError, match="cannot be written: Not a directory"):
         await appender.write()
+
+
+@pytest.mark.anyio
+async def test_a_store_that_is_a_link_to_nowhere_is_told_as_one(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "unmounted" / "store"
+    link.symlink_to(target)
+    appender = opened(link)
+    appender.append(event(0))
+    with pytest.raises(StoreError, match=f"cannot be written: {link} is a symbolic link that leads nowhere; ACP_SESS"):
+        await appender.write()
+    assert not target.parent.exists()
+    target.mkdir(parents=True)
+    await appender.aclose()
+    assert list(read_log(target / "--w--" / ROOT / "session.jsonl")[0].events) == [event(0)]
 
 
 LIMITED = """

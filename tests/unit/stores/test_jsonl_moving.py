@@ -181,7 +181,8 @@ async def test_a_failed_adoption_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         return real(fd, data)
 
     monkeypatch.setattr(os, "write", write)
-    with pytest.raises(StoreError, match="cannot be taken in: No space left on device; ACP_SESSION_STORE"):
+    with pytest.raises(StoreError, match="cannot be taken in: No space left on device; the disk is full; free some "
+                                         "space"):
         await store.adopt(tree)
     assert len(wrote) == 3
     assert list((tmp_path / "store" / "--w--").iterdir()) == []

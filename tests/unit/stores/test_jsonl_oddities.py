@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from acp_agent.errors import LogDamaged, SessionNotFound, StoreError
+from acp_agent.errors import LogDamaged, SessionHeld, SessionNotFound, StoreError
 from acp_agent.ids import SessionId
-from acp_agent.stores import layout
+from acp_agent.stores import jsonl_reading, jsonl_repair, layout
 from acp_agent.stores.base import Page
 from acp_agent.stores.jsonl import JsonlStore
-from tests.support.store_builders import ROOT, child_header, root_header, stored, turn
+from tests.support.store_builders import ROOT, child_header, exported, root_header, stored, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +39,8 @@ def instead(make: Callable[[Path], Any]) -> Callable[[Path], None]:
     return replace
 
 
+REPAIRED = ":[0-9]+: .*; `acp-agent sessions repair odd` keeps what is sound and a backup of all$"
+
 LISTED_AS_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a directory": (instead(Path.mkdir), "a directory, not a session log; move it away"),
     "a pipe": (instead(os.mkfifo), "a pipe, not a session log; move it away"),
@@ -49,12 +51,15 @@ LISTED_AS_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a header": (lambda log: log.write_bytes(log.read_bytes()[:20]), "no complete header line"),
     "a newer format": (change(b'"version":0', b'"version":1'), ":1: log format 1 is not supported.*upgrade"),
     "nulls": (lambda log: log.write_bytes(bytes(4096)), "no complete header line"),
-    "nulls and a line end": (lambda log: log.write_bytes(bytes(4096) + b"\n"), ":1: the session header"),
+    "nulls and a line end": (lambda log: log.write_bytes(bytes(4096) + b"\n"),
+                             ":1: the session header.*put back a copy, or move the log away"),
+    "a negative time": (change(b'"createdAt":', b'"createdAt":-'), ":1: .*negative.*put back a copy, or move"),
     "another one's id": (change(b'"id":"odd"', b'"id":"other"'), ":1: the header names session 'other'.*rename"),
     "another directory's": (change(b'"cwd":"/w"', b'"cwd":"/v"'), ":1: the header's cwd is '/v', whose.*--v--"),
     "a child's": (change(b'"delegationDepth":0', b'"parentSession":"root","delegationDepth":1'), ":1: .*a child's"),
-    "no line at the end": (lambda log: log.write_bytes(log.read_bytes() + b"nonsense\n"), ":[0-9]+: "),
-    "no text at the end": (lambda log: log.write_bytes(log.read_bytes() + b'{"type":"a\xff"}\n'), ":[0-9]+: "),
+    "no line at the end": (lambda log: log.write_bytes(log.read_bytes() + b"nonsense\n"), REPAIRED),
+    "no text at the end": (lambda log: log.write_bytes(log.read_bytes() + b'{"type":"a\xff"}\n'), REPAIRED),
+    "nulls at the end": (lambda log: log.write_bytes(log.read_bytes() + bytes(5000) + b"\n"), REPAIRED),
 }
 
 
@@ -67,18 +72,22 @@ async def test_what_is_no_log_is_refused_by_name_and_all_others_stay_usable(tmp_
     log = tmp_path / "--w--" / "odd" / layout.MAIN_LOG
     make(log)
     before = log.read_bytes() if log.is_file() else os.lstat(log).st_mode
+    told = ""
     with anyio.fail_after(20):
         for lister in (JsonlStore(tmp_path), store):
             page = await lister.list()
             assert [one.id for one in page.sessions] == ["before", "zafter"]
             assert [one.name for one in page.refused] == ["odd"]
-            assert str(log) in page.refused[0].reason
-        with pytest.raises(LogDamaged, match=reason):
-            await store.inspect(ODD)
-        with pytest.raises(LogDamaged, match=reason):
-            await store.load(ODD)
-        with pytest.raises(LogDamaged, match=reason):
-            _ = [piece async for piece in store.export(ODD)]
+            told = page.refused[0].reason
+            assert str(log) in told
+        deeds: list[Callable[[], Awaitable[Any]]] = [
+            lambda: store.inspect(ODD), lambda: store.load(ODD), lambda: store.tree(ODD), lambda: exported(store, ODD)]
+        if reason is not REPAIRED:
+            deeds += [lambda: store.repair(ODD), lambda: store.repair(ODD, dry_run=True)]
+        for deed in deeds:
+            with pytest.raises(LogDamaged, match=reason) as caught:
+                await deed()
+            assert caught.value.message == told, "not the same words everywhere"
         opened = await store.load(SessionId("before"))
         await opened.appender.aclose()
     assert (log.read_bytes() if log.is_file() else os.lstat(log).st_mode) == before
@@ -219,3 +228,50 @@ async def test_damage_is_told_with_its_line_and_what_repairs_it(tmp_path: Path) 
     assert log.read_bytes().startswith(first + b"\n" + second + b"\n")
     assert log.read_bytes().endswith(rest)
     assert sorted(path.name for path in log.parent.iterdir()) == sorted([report.backup.name, layout.MAIN_LOG])
+
+
+async def test_a_dry_run_tells_of_a_session_that_another_one_writes_to(tmp_path: Path) -> None:
+    """It changes nothing, so it needs no lock: not even one that nobody holds."""
+    store = JsonlStore(tmp_path)
+    await stored(store, root_header(), turn(1, 0))
+    directory = tmp_path / "--w--" / ROOT
+    log = directory / layout.MAIN_LOG
+    sound = await store.repair(ROOT, dry_run=True)
+    assert (sound.kept, list(sound.changes), sound.backup) == (len(turn(1, 0)), [], None)
+    opened = await store.load(ROOT)
+    before = log.read_bytes()
+    for looking in (JsonlStore(tmp_path), store):
+        assert await looking.repair(ROOT, dry_run=True) == sound
+    with log.open("ab") as file:
+        file.write(b"nonsense\n")
+    told = await JsonlStore(tmp_path).repair(ROOT, dry_run=True)
+    assert [change.split(":")[0] for change in told.changes] == [f"line {len(before.splitlines()) + 1}"]
+    with pytest.raises(SessionHeld):
+        await JsonlStore(tmp_path).repair(ROOT)
+    assert log.read_bytes() == before + b"nonsense\n"
+    await opened.appender.aclose()
+    changed = directory.stat().st_mtime_ns
+    assert await JsonlStore(tmp_path).repair(ROOT, dry_run=True) == told
+    assert directory.stat().st_mtime_ns == changed, "a lock was made"
+
+
+async def test_a_dry_run_does_not_take_a_line_that_is_being_written_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await stored(JsonlStore(tmp_path), root_header(), turn(1, 0))
+    log = tmp_path / "--w--" / ROOT / layout.MAIN_LOG
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-30])
+    real = jsonl_reading.open_log
+
+    def open_log(path: Path) -> int:
+        fd = real(path)
+        if opened:
+            log.write_bytes(whole)
+        opened.append(fd)
+        return fd
+
+    opened: list[int] = []
+    monkeypatch.setattr(jsonl_repair, "open_log", open_log)
+    assert (await JsonlStore(tmp_path).repair(ROOT, dry_run=True)).changes == []
+    assert len(opened) == 2

@@ -13,6 +13,7 @@ import pytest
 from acp_agent.errors import LogDamaged, SessionHeld, StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session.events import AssistantChunk, Event, TextDelta
+from acp_agent.stores import sqlite_database
 from acp_agent.stores.sqlite import SqliteStore
 from tests.support.store_builders import (
     CHILD,
@@ -266,6 +267,36 @@ async def test_a_repair_tells_the_list_the_title_that_is_left(store: SqliteStore
     change(tmp_path, "UPDATE events SET data = '' WHERE session_id = 'named' AND seq = ?", opened.count + 1)
     await store.repair(named)
     assert (await store.list()).sessions[0].title == "first"
+
+
+async def test_what_a_repair_would_do_is_told_whoever_uses_the_session(store: SqliteStore, tmp_path: Path) -> None:
+    opened = await store.load(ROOT)
+    other = SqliteStore(tmp_path / "s.db")
+    for one in (store, other):
+        report = await one.repair(ROOT, dry_run=True)
+        assert (list(report.changes), report.kept) == ([], len(EVENTS))
+    change(tmp_path, f"UPDATE events SET data = '{{' {WHERE}", CALL)
+    assert (await other.repair(ROOT, dry_run=True)).changes
+    await opened.appender.aclose()
+    await other.aclose()
+
+
+async def test_what_a_repair_would_do_is_told_of_a_database_that_cannot_be_written(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    change(tmp_path, f"UPDATE events SET data = '{{' {WHERE}", CALL)
+    await store.aclose()
+
+    def refused(file: Path) -> sqlite3.Connection:
+        raise AssertionError(f"{file} was opened for writing")
+
+    monkeypatch.setattr(sqlite_database, "open_for_writing", refused)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    other = SqliteStore(tmp_path / "s.db")
+    assert (await other.repair(ROOT, dry_run=True)).changes
+    assert [name for name in sorted(path.name for path in tmp_path.iterdir()) if "locks" in name] == [
+        name for name in before if "locks" in name]
+    await other.aclose()
 
 
 async def test_a_session_in_use_is_not_repaired(store: SqliteStore, tmp_path: Path) -> None:

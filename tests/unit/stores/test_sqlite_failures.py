@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from acp_agent.errors import LogDamaged, StoreError
 from acp_agent.ids import SessionId
 from acp_agent.session.events import Event
-from acp_agent.stores import sqlite_schema
+from acp_agent.stores import sqlite_appender, sqlite_schema
+from acp_agent.stores.patience import Patience
 from acp_agent.stores.sqlite import SqliteStore
 from acp_agent.stores.sqlite_appender import SqliteAppender
 from tests.support.store_builders import ROOT, fill, listed, root_header, stored, title, turn
@@ -125,6 +127,58 @@ asyncio.run(main())
     assert done.returncode == 0
 
 
+FULL = """
+import asyncio, resource
+from pathlib import Path
+from acp_agent.errors import StoreError
+from acp_agent.stores.sqlite import SqliteStore
+from tests.support.store_builders import ROOT, root_header, stored, title
+
+def room(size):
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+async def main():
+    file = Path({file!r})
+    store = SqliteStore(file)
+    await stored(store, root_header(), [title(at, "x" * 3000) for at in range(200)])
+{then}
+
+asyncio.run(main())
+"""
+NO_ROOM = """
+    await store.aclose()
+    store = SqliteStore(file)
+    room(40_000)
+    try:
+        await store.delete(ROOT)
+    except StoreError as error:
+        assert "'root' cannot be deleted: the disk is full, and the deletion itself needs up to 7" in error.message
+    else:
+        raise AssertionError("it was deleted")
+    assert len((await store.inspect(ROOT)).events) == 200
+    assert list(file.with_name("s.db-locks").iterdir()) == []
+    room(-1)
+    await store.delete(ROOT)
+    assert not store.exists(ROOT)
+    await store.aclose()
+"""
+OLD_ROOM = """
+    log = file.with_name("s.db-wal")
+    room(log.stat().st_size + 20_000)
+    await store.delete(ROOT)
+    assert not store.exists(ROOT)
+    await store.aclose()
+"""
+
+
+@pytest.mark.parametrize("then", [NO_ROOM, OLD_ROOM], ids=["no-room", "room-in-the-log"])
+async def test_a_deletion_on_a_full_disk_uses_the_logs_room_or_says_what_it_needs(tmp_path: Path, then: str) -> None:
+    code = FULL.format(file=str(tmp_path / "s.db"), then=then)
+    done = await anyio.run_process([sys.executable, "-W", "error", "-c", code], check=False, stderr=None)
+    assert done.returncode == 0
+
+
 async def test_a_database_made_read_only_is_written_again_when_it_is_writable(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,17 +268,134 @@ async def test_a_lock_that_stays_is_told_and_what_was_to_be_stored_is_kept(
     assert await events_of(store) == [*FIRST, title(len(FIRST), "later")]
 
 
-async def test_a_cancelled_write_is_waited_for_and_stored_once(store: SqliteStore, tmp_path: Path) -> None:
+async def test_a_cancelled_write_waits_no_longer_and_is_stored_once_by_the_next_one(
+    store: SqliteStore, tmp_path: Path,
+) -> None:
     appender = await opened(store)
     appender.append(title(len(FIRST), "later"))
-    with locked(tmp_path / "s.db") as connection:
+    with locked(tmp_path / "s.db"):
         async with anyio.create_task_group() as group:
+            tries = counted(store)
             group.start_soon(appender.write)
-            await asyncio.sleep(0.05)
+            await tries.more()
             group.cancel_scope.cancel()
-            asyncio.get_running_loop().call_later(0.05, connection.execute, "COMMIT")
+        assert await events_of(store) == FIRST
     await appender.write()
     assert await events_of(store) == [*FIRST, title(len(FIRST), "later")]
+
+
+class Tries:
+    """Tells when the writing thread was asked again."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._news = anyio.Event()
+        self._real = store._database.transact
+        self._loop = asyncio.get_running_loop()
+
+    def transact(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        self._loop.call_soon_threadsafe(self._told)
+        return self._real(work)
+
+    def _told(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def more(self, count: int = 3) -> None:
+        """Wait until it was so often."""
+        for _ in range(count):
+            await self._news.wait()
+
+
+def counted(store: SqliteStore) -> Tries:
+    tries = Tries(store)
+    store._database.transact = tries.transact  # type: ignore[method-assign]  # seen, not changed
+    return tries
+
+
+async def test_what_is_stored_waits_for_a_lock_no_longer_than_its_patience_lasts(
+    store: SqliteStore, tmp_path: Path,
+) -> None:
+    """Shielded from cancels, as the end of a turn is; told to end while it waits."""
+    appender, patience = await opened(store), Patience()
+    appender.append(title(len(FIRST), "later"))
+    tries = counted(store)
+
+    async def store_it() -> None:
+        with patience.rules(), anyio.CancelScope(shield=True):
+            await appender.sync()
+
+    with locked(tmp_path / "s.db"):
+        waiting = asyncio.create_task(store_it())
+        await tries.more()
+        assert not waiting.done()
+        patience.ends_in(0)
+        with pytest.raises(StoreError, match="database is locked"):
+            await waiting
+    await appender.sync()
+    assert await events_of(store) == [*FIRST, title(len(FIRST), "later")]
+
+
+async def test_one_that_waits_for_a_lock_leaves_others_their_turn(store: SqliteStore, tmp_path: Path) -> None:
+    """A log that is not there yet waits as well; one that needs no lock is not held up, nor is one that gives up."""
+    await opened(store)
+    first, second = (store.create(root_header(one), one) for one in (OTHER, SessionId("third")))
+    patience = Patience()
+    for appender in (first, second):
+        fill(appender, FIRST)
+    tries = counted(store)
+    with locked(tmp_path / "s.db") as connection:
+        waiting = asyncio.create_task(first.write())
+        await tries.more()
+        patience.ends_in(0)
+        with patience.rules(), pytest.raises(StoreError, match="database is locked"):
+            await second.write()
+        assert not waiting.done()
+        connection.execute("COMMIT")
+        await waiting
+    await second.write()
+
+
+async def test_who_has_waited_in_vain_waits_no_more(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn that could not begin to be stored is not held up as long again at its end."""
+    appender, around, elsewhere = await opened(store), Patience(), Patience()
+    appender.append(title(len(FIRST), "later"))
+    with locked(tmp_path / "s.db"), around.rules():
+        inner = Patience()
+        with inner.rules():
+            monkeypatch.setattr(sqlite_schema, "BUSY_SECONDS", 0.05)
+            with pytest.raises(StoreError, match="database is locked"):
+                await appender.write()
+            monkeypatch.undo()
+            with pytest.raises(StoreError, match="database is locked"):
+                await appender.sync()
+    assert (inner.ended(), around.ended(), elsewhere.ended()) == (True, True, False)
+    await appender.sync()
+
+
+async def test_patience_lasts_no_longer_than_the_one_around_it() -> None:
+    outer = Patience()
+    with outer.rules():
+        inner = Patience()
+    assert not inner.ended()
+    outer.ends_in(0)
+    assert inner.ended()
+    assert Patience(0).ended()
+    assert not Patience().ended()
+
+
+async def test_a_log_that_is_given_up_while_the_database_is_locked_waits_a_little_and_says_so(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sqlite_appender, "CLOSING_SECONDS", 0.05)
+    appender = await opened(store)
+    appender.append(title(len(FIRST), "later"))
+    with locked(tmp_path / "s.db"), pytest.raises(StoreError, match="database is locked"):
+        await appender.aclose()
+    assert await events_of(store) == FIRST
+    again = await store.load(ROOT)
+    await again.appender.aclose()
 
 
 async def test_writes_at_the_same_time_store_everything_once(store: SqliteStore) -> None:
@@ -279,3 +450,5 @@ async def test_content_that_was_changed_is_refused(store: SqliteStore, tmp_path:
         connection.execute("UPDATE blobs SET data = x'00'")
     with pytest.raises(LogDamaged, match=f"'root': the content '{blob}' is not what was stored"):
         await store.blob(ROOT, blob)
+    assert await store.put_blob(ROOT, b"content") == blob
+    assert await store.blob(ROOT, blob) == b"content"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -24,7 +25,7 @@ from acp_agent.session.events import (
     TextDelta,
     UserMessage,
 )
-from acp_agent.stores import sqlite_listing, sqlite_reading
+from acp_agent.stores import sqlite_exporting, sqlite_listing, sqlite_places, sqlite_reading
 from acp_agent.stores.base import Tree
 from acp_agent.stores.sqlite import SqliteStore
 from acp_agent.stores.sqlite_schema import open_for_reading
@@ -116,7 +117,7 @@ async def test_an_export_is_the_log_file_of_the_same_events(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Runs of deltas are packed however they were written, across the pieces an export is read in."""
-    monkeypatch.setattr(sqlite_reading, "PIECE", 500)
+    monkeypatch.setattr(sqlite_exporting, "PIECE", 500)
     events = deltas(400)
     for number in range(1, 6):
         events += turn(number, len(events), tool=True)
@@ -159,6 +160,43 @@ async def test_what_is_adopted_is_exported_byte_for_byte_with_keys_that_nobody_k
     assert await exported(store, CHILD) == child + pack([Event(opened.count, 5000, turn(2, 0)[0].body)])
 
 
+@pytest.mark.parametrize(("line", "row", "key"), [
+    (1, b'{"type":"turn/start","seq":0,"time":1,"data":{"turn":1},"extra":{"a":1}}', "'extra'"),
+    (1, b'{"type":"turn/start","seq":0,"seq0":0,"time":1,"data":{"turn":1}}', "'seq0'"),
+    (1, b'{"z\\n":1,"type":"turn/start","seq":0,"time":1,"data":{"turn":1},"a":2}', "'a', "),
+    (0, spawned().replace(b'"index":2', b'"index":2,"more":3').replace(b'"origin":"subagent",', b"")[:-1],
+     "'spawn.more'"),
+])
+async def test_a_key_that_has_no_place_in_the_database_is_refused_by_name(
+    store: SqliteStore, tmp_path: Path, line: int, row: bytes, key: str,
+) -> None:
+    lines = [encode_header(root_header()), *pack(turn(1, 0)).splitlines(keepends=True)]
+    lines[line] = row + b"\n"
+    tree = tree_of(tmp_path / "in", b"".join(lines))
+    with pytest.raises(LogDamaged, match=f"0.jsonl:{line + 1}: a database has no place for {key}.*a JSONL store keeps"):
+        await store.adopt(tree)
+    assert await listed(store) == []
+
+
+async def test_a_log_that_is_written_otherwise_is_the_same_to_the_event(store: SqliteStore, tmp_path: Path) -> None:
+    log = encode_header(root_header()) + pack(turn(1, 0))
+    rows = [json.dumps(dict(reversed(json.loads(line).items()))).encode() for line in log.splitlines()]
+    await store.adopt(tree_of(tmp_path / "in", b"\r\n".join([*rows, b""])))
+    assert await exported(store, ROOT) != b""
+    assert list((await store.inspect(ROOT)).events) == turn(1, 0)
+
+
+async def test_nothing_of_a_damaged_log_is_exported(store: SqliteStore, tmp_path: Path) -> None:
+    events = deltas(9000)
+    await stored(store, root_header(), events)
+    for statement in ("UPDATE events SET data = data || char(10) WHERE seq = 8999",
+                      "UPDATE events SET data = '{' WHERE seq = 8999", "DELETE FROM events WHERE seq = 8000"):
+        with closing(sqlite3.connect(tmp_path / "s.db")) as connection, connection:
+            connection.execute(statement)
+        with pytest.raises(LogDamaged):
+            await anext(aiter(store.export(ROOT)))
+
+
 async def test_an_adoption_is_all_or_nothing(store: SqliteStore, tmp_path: Path) -> None:
     """The second log's id is taken by a session of another tree."""
     await stored(store, root_header(CHILD), turn(1, 0))
@@ -176,8 +214,8 @@ async def test_an_adoption_is_all_or_nothing(store: SqliteStore, tmp_path: Path)
     (encode_header(root_header()) + pack([unknown(0)]), "unknown event type"),
     (encode_header(root_header()) + pack(turn(1, 1)), "seq 1 where 0 was expected"),
     (encode_header(root_header()) + b'{"type":"turn/start","seq":0,"time":9223372036854775808,"data":{"turn":1}}\n',
-     "too large"),
-    (encode_header(root_header(created=2**63)) + pack(turn(1, 0)), "too large"),
+     "range of safe integers"),
+    (encode_header(root_header(created=2**63)) + pack(turn(1, 0)), "beyond the safe integers"),
     (encode_header(root_header(seed=3)) + pack(turn(1, 0)), "inherited"),
     (b"", "no complete header"),
 ])
@@ -211,7 +249,7 @@ async def test_long_reading_does_not_hold_up_a_list_or_a_write(
     """A reading is stopped in its middle; everything else goes on, and it then sees the log as it was."""
     await stored(store, root_header(), turn(1, 0))
     loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-    real = sqlite_reading.find
+    real = sqlite_places.find
 
     def stopped(*arguments: object) -> object:
         found = real(*arguments)  # type: ignore[arg-type]  # handed through
@@ -245,8 +283,11 @@ async def test_a_session_that_is_deleted_while_it_is_exported_is_told(store: Sql
 
 
 async def test_a_page_of_a_list_is_found_by_an_index(store: SqliteStore, tmp_path: Path) -> None:
-    """Ten thousand sessions must not be looked through for fifty."""
+    """Ten thousand sessions must not be looked through for fifty; only the last page of all is followed by what is
+    astray.
+    """
     await stored(store, root_header(), turn(1, 0))
+    await stored(store, root_header(SessionId("other"), created=2), turn(1, 0))
     await store.list()
     asked: list[str] = []
     connection = open_for_reading(tmp_path / "s.db")
@@ -255,7 +296,7 @@ async def test_a_page_of_a_list_is_found_by_an_index(store: SqliteStore, tmp_pat
         connection.set_trace_callback(asked.append)
         for cwd in (None, "/w"):
             for after in (None, (5, SessionId("x"))):
-                sqlite_listing.page(connection, tmp_path / "s.db", cwd, after, 50)
+                assert sqlite_listing.page(connection, tmp_path / "s.db", cwd, after, 1).cursor is not None
         sqlite_listing.tree(connection, tmp_path / "s.db", ROOT)
         plans = [[row[3].decode() for row in connection.execute(f"EXPLAIN QUERY PLAN {query}")] for query in asked[:]]
     assert len(plans) >= 6
@@ -267,7 +308,7 @@ async def test_a_page_of_a_list_is_found_by_an_index(store: SqliteStore, tmp_pat
 async def test_headers_round_trip(store: SqliteStore) -> None:
     headers = [
         SessionHeader(id=SessionId("a"), created_at=0),
-        SessionHeader(id=SessionId("b"), created_at=2**53, cwd="/w", seed_length=0, agent_preset=""),
+        SessionHeader(id=SessionId("b"), created_at=2**53 - 1, cwd="/w", seed_length=0, agent_preset=""),
         SessionHeader(id=SessionId("c"), created_at=3, parent_session=SessionId("a"), spawn=SpawnKey(CallId(""), 0),
                       origin="subagent", delegation_depth=7),
     ]

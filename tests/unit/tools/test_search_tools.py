@@ -222,3 +222,14 @@ def test_an_expression_that_never_ends_can_be_cancelled(session: ToolSession) ->
         return loop.time() - when
 
     assert asyncio.run(scenario()) < 1.0
+
+
+# ---------------------------------------------------------------- a place that cannot be looked at
+
+
+@pytest.mark.parametrize("path", ["n" * 300, "p/" * 2500], ids=["long-name", "long-path"])
+def test_a_path_that_the_system_will_not_look_at_is_not_found(session: ToolSession, path: str) -> None:
+    for tool in (GLOB, GREP):
+        outcome = session.run(tool, pattern="x", path=path)
+        assert text_of(outcome).startswith("Error: cannot search "), tool.name
+        assert text_of(outcome).endswith(": not found")
