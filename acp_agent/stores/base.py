@@ -203,7 +203,7 @@ class Store(Protocol):
         ...
 
     async def adopt(self, tree: Tree) -> SessionId:
-        """Take in a root session from outside, all of it or nothing, byte for byte; returns its id.
+        """Take in a root session from outside, all of it or nothing, event for event; returns its id.
 
         Raises `LogDamaged` for a log that could not be continued, and `StoreError` for an id that is taken and for a
         tree that is not one.
@@ -212,7 +212,7 @@ class Store(Protocol):
 
     async def repair(self, session_id: SessionId, *, dry_run: bool = False) -> RepairReport:
         """Make a damaged session readable again: back up what is there, keep all that is sound. A dry run only tells
-        what would be done.
+        what would be done; it needs no lock.
 
         Raises `SessionNotFound`, `SessionHeld`, `LogDamaged` for what cannot be repaired.
         """
