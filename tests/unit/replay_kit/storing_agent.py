@@ -58,11 +58,12 @@ def write_turns(session: str, turns: int, open_turn: int = 0) -> None:
     if STORE[0] != "sqlite":
         return
     with sqlite3.connect(STORE[2]) as database:
-        database.executescript("CREATE TABLE IF NOT EXISTS sessions(id, created_at, parent_session);"
+        database.executescript("CREATE TABLE IF NOT EXISTS sessions(id, created_at, parent_session, spawn_call_id, "
+                               "spawn_index, seed_length);"
                                "CREATE TABLE IF NOT EXISTS events(session_id, seq, type, time, data)")
         database.execute("DELETE FROM sessions WHERE id = ?", (session,))
         database.execute("DELETE FROM events WHERE session_id = ?", (session,))
-        database.execute("INSERT INTO sessions VALUES (?, ?, NULL)", (session, time.time_ns()))
+        database.execute("INSERT INTO sessions VALUES (?, ?, NULL, NULL, NULL, NULL)", (session, time.time_ns()))
         rows = [(kind, turn) for turn in range(1, turns + 1) for kind in ("turn/start", "turn/end")]
         rows += [("turn/start", open_turn)] if open_turn else []
         for seq, (kind, turn) in enumerate(rows):
