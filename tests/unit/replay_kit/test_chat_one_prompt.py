@@ -35,7 +35,7 @@ def own(directory: Path, *words: str, script: str = SCRIPT, **environ: str) -> t
 
 def test_one_prompt_is_run_with_our_own_agent_and_a_no_to_every_question(tmp_path: Path) -> None:
     status, shown = own(tmp_path, "Write", "some notes")
-    commands = "commands: /help /usage /tools /mcp /rename\n"  # told when the session is there: before or after the prompt
+    commands = "commands: /help /usage /tools /mcp /rename\n"  # told once the session is there, after the prompt or not
     assert shown.count(commands) == 1
     assert (status, shown.replace(commands, "")) == (0, """\
 agent: acp-replay 0.1.0
