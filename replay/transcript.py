@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -16,7 +17,11 @@ from replay.transcript_frames import (
     Asked,
     CallChange,
     CallStart,
+    Command,
     Commands,
+    Compaction,
+    CompactionChunk,
+    Content,
     Info,
     Line,
     Mode,
@@ -24,11 +29,16 @@ from replay.transcript_frames import (
     Permission,
     PermissionResult,
     Plan,
+    PlanEntry,
     Result,
+    Setting,
+    Settings,
+    Subagent,
     ThoughtChunk,
     Update,
     Usage,
     UserChunk,
+    read_each,
     read_line,
     read_params,
     read_update,
@@ -39,7 +49,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TEXT_STYLES = {AgentChunk: "", ThoughtChunk: "dim italic", UserChunk: "bold"}
+_Flowing: TypeAlias = AgentChunk | ThoughtChunk | UserChunk | CompactionChunk
+
+_TEXT_STYLES = {AgentChunk: "", ThoughtChunk: "dim italic", UserChunk: "bold", CompactionChunk: "dim"}
 _PLAN_SIGNS = {"completed": "[x]", "in_progress": "[>]", "pending": "[ ]"}
 
 
@@ -60,7 +72,10 @@ class Transcript:
         self._session: str | None = None
         self._calls: dict[tuple[str, str], ShownCall] = {}
         self._usage: Usage | None = None
-        self._requests: dict[Id, str] = {}
+        self._settings: dict[str, dict[str, Setting]] = {}
+        """The settings of each session, by id."""
+        self._requests: dict[Id, tuple[str, str]] = {}
+        """Method and session of the client's open requests."""
         self._questions: dict[Id, Permission] = {}
 
     def show(self, frame: bytes, sender: Side = "agent") -> None:
@@ -95,18 +110,26 @@ class Transcript:
         elif line.method is UNSET and line.error is not UNSET:
             self._failed(line.id, line.error)
         elif line.method is UNSET and line.result is not UNSET:
-            self._answered(line.result)
+            self._answered(line.id, line.result)
 
     def _failed(self, request: Id | UnsetType, raw: Raw) -> None:
         error = _read(raw, RpcError)
-        what = "" if request is UNSET else self._requests.pop(request, "")
+        what, _ = self._asked(request)
         self._usage = None
         facts = "" if error is None or error.data in (UNSET, None) else f" {brief(msgspec.json.encode(error.data))}"
         text = brief(bytes(raw)) if error is None else f"error {error.code}: {one_line(error.message)}{facts}"
         self.printer.line((f"{what}: {text}" if what else text, "red"))
 
-    def _answered(self, raw: Raw) -> None:
+    def _asked(self, request: Id | UnsetType) -> tuple[str, str]:
+        """Method and session of what is answered."""
+        return ("", "") if request is UNSET else self._requests.pop(request, ("", ""))
+
+    def _answered(self, request: Id | UnsetType, raw: Raw) -> None:
+        _, session = self._asked(request)
         result = _read(raw, Result)
+        if result is not None and result.config_options is not UNSET:
+            known, _ = read_each(_read(result.config_options, list[Raw]) or (), Setting)
+            self._settings[result.session_id or session] = {setting.id: setting for setting in known}
         if result is not None and result.stop_reason is not None:
             spent = "" if self._usage is None else f" ({_tokens(self._usage)})"
             self.printer.line((f"turn ended: {one_line(result.stop_reason)}{spent}", "dim"))
@@ -155,11 +178,13 @@ class Transcript:
     def _show(self, session: str, update: Update) -> None:
         match update:
             case AgentChunk() | ThoughtChunk() | UserChunk():
-                self._flow(session, update)
+                self._flow(session, update, update.message_id)
+            case CompactionChunk():
+                self._flow(session, update, update.compaction_id)
             case CallStart() | CallChange():
                 self._call(session, update.tool_call_id).change(update)
             case Plan():
-                for entry in update.entries:
+                for entry in self._items(update.entries, PlanEntry):
                     sign = _PLAN_SIGNS.get(entry.status, f"[{one_line(entry.status)}]")
                     self.printer.line((f"  {sign} ", "dim"), (one_line(entry.content), ""))
             case Mode():
@@ -168,16 +193,52 @@ class Transcript:
                 if isinstance(update.title, str):
                     self.printer.line((f"title: {one_line(update.title)}", "dim"))
             case Commands():
-                names = " ".join(f"/{one_line(command.name)}" for command in update.available_commands)
-                self.printer.line((f"commands: {names}", "dim"))
+                commands = self._items(update.available_commands, Command)
+                self.printer.line((f"commands: {' '.join(f'/{one_line(one.name)}' for one in commands)}", "dim"))
+            case Settings():
+                self._set(session, self._items(update.config_options, Setting))
+            case Compaction():
+                text = ": ".join(filter(None, (update.status, update.error)))
+                self.printer.line((f"compaction: {one_line(text)}", "dim"))
+                for part in self._items(update.summary or (), Content):
+                    self.printer.line((visible(str(part)), "dim"))
+            case Subagent():
+                facts = (update.title, update.description, str(update.state or ""))
+                text = ": ".join(filter(None, (f"subagent {update.session_id}", *facts)))
+                self.printer.line((one_line(text), "magenta"))
             case Notice():
                 text = ": ".join(filter(None, (update.title, update.description)))
                 self.printer.line((f"{one_line(update.severity or 'notice')}: {one_line(text)}", "yellow"))
             case Usage():
                 self._usage = update
 
-    def _flow(self, session: str, chunk: AgentChunk | ThoughtChunk | UserChunk) -> None:
-        message = (session, type(chunk), chunk.message_id)
+    def _items(self, raws: Sequence[Raw], cls: type[T]) -> list[T]:
+        """What can be read of a list; the rest is shown as it came."""
+        items, unreadable = read_each(raws, cls)
+        for problem in unreadable:
+            self.printer.line((problem, "dim"))
+        return items
+
+    def _set(self, session: str, settings: Sequence[Setting]) -> None:
+        """Print which settings are not as they were."""
+        before = self._settings.get(session, {})
+        self._settings[session] = now = {setting.id: setting for setting in settings}
+        for setting in settings:
+            known = before.get(setting.id)
+            if known is None or known.current_value != setting.current_value:
+                self._setting(setting, str(setting))
+            elif known != setting:
+                self._setting(setting, f"other choices, still {setting}")
+        for key in before.keys() - now.keys():
+            self._setting(before[key], "gone")
+        if before == now:
+            self.printer.line(("settings: as before", "dim"))
+
+    def _setting(self, setting: Setting, text: str) -> None:
+        self.printer.line((one_line(f"{setting.name or setting.id}: {text}"), "dim"))
+
+    def _flow(self, session: str, chunk: _Flowing, name: str | None) -> None:
+        message = (session, type(chunk), name)
         if message != self._message:
             self.printer.end_line()
             self._message = message
@@ -190,9 +251,10 @@ class Transcript:
 
     def _client(self, line: Line) -> None:
         if line.method is not UNSET:
+            asked = _read(line.params, Asked) or Asked()
             if line.id is not UNSET:
-                self._requests[line.id] = line.method
-            self._client_asks(line.method, _read(line.params, Asked) or Asked())
+                self._requests[line.id] = line.method, asked.session_id
+            self._client_asks(line.method, asked)
         elif line.id is not UNSET:
             self._client_answers(line.id, line)
 

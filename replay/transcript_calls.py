@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 
 from replay.printer import Printer, one_line, visible
-from replay.transcript_frames import Call, Item
+from replay.transcript_frames import Call, Item, read_each
 
 _FINAL = {"completed": ("done", "green"), "failed": ("failed", "red")}
 _DIFF_STYLES = {"+": "green", "-": "red"}
+_COMPARED = 500
+"""Lines of output that are compared one by one."""
 
 
 class ShownCall:
@@ -25,6 +27,7 @@ class ShownCall:
         self._shown = 0
         self._diffs: list[Item] = []
         self._terminals: list[str] = []
+        self._unreadable: set[str] = set()
 
     def change(self, call: Call) -> None:
         """Take an update of the call and print what is new in it."""
@@ -45,9 +48,13 @@ class ShownCall:
 
     def content(self, call: Call) -> None:
         """Print what is new in the content of an update, or of a question about the call."""
-        items = call.content
-        if items is None:
+        if call.content is None:
             return
+        items, unreadable = read_each(call.content, Item)
+        for problem in unreadable:
+            if problem not in self._unreadable:
+                self._unreadable.add(problem)
+                self._printer.line((f"    {problem}", "dim"))
         for item in items:
             if item.type == "diff" and item not in self._diffs:
                 self._diffs.append(item)
@@ -63,12 +70,8 @@ class ShownCall:
         lines = text.splitlines()
         if lines and not self._final and not (fenced or text.endswith("\n")):
             lines.pop()
-        known = len(self._output)
-        if lines[:known] != self._output:
-            known = 0  # something else than before: an output that keeps its tail only, another text
-        fresh = lines[known:] if known or lines != self._output else []
-        self._output = lines
-        for line in fresh:
+        before, self._output = self._output, lines
+        for line in _fresh(before, lines, final=bool(self._final)):
             self._shown += 1
             if self._shown <= self._limit:
                 self._printer.line((f"    {line}", "dim"))
@@ -77,6 +80,25 @@ class ShownCall:
         left = self._shown - self._limit
         if left > 0:
             self._printer.line((f"    ({left} more line{'s' * (left > 1)})", "dim"))
+
+
+def _fresh(before: list[str], now: list[str], *, final: bool) -> list[str]:
+    """What is new in an output: it grew, its beginning was dropped, or lines of it changed.
+
+    One that is final and no continuation of what came before it is new as a whole.
+    """
+    if now[:len(before)] == before:
+        return now[len(before):]
+    for start in range(0 if final else len(before)):
+        if now[:1] == before[start:start + 1] and now[:len(before) - start] == before[start:]:
+            return now[len(before) - start:]
+    if final or max(len(before), len(now)) > _COMPARED:
+        return now
+    fresh: list[str] = []
+    for what, _, _, first, end in difflib.SequenceMatcher(None, before, now, autojunk=False).get_opcodes():
+        if what in ("insert", "replace"):
+            fresh += now[first:end]
+    return fresh
 
 
 def show_diff(printer: Printer, item: Item) -> None:

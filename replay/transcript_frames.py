@@ -1,17 +1,21 @@
 """What an agent's lines say, as far as a reader of a transcript wants to know. Read leniently: any agent may come.
 
 Optional fields that are missing or null are empty; a field of the wrong type makes the update unreadable, and an
-unreadable update is shown as it came.
+unreadable update is shown as it came. Lists in updates are read item by item, so that a bad one spoils only itself.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from replay.exchange import Id
+from replay.exchange import Id, RpcError
+from replay.printer import brief
+
+T = TypeVar("T")
 
 
 class _Seen(Struct, frozen=True, rename="camel"):
@@ -61,7 +65,8 @@ class Call(_Seen, frozen=True):
     name: str | None = None
     kind: str | None = None
     status: str | None = None
-    content: list[Item] | None = None
+    content: list[Raw] | None = None
+    """Each an `Item`."""
 
 
 class _Kind(Struct, frozen=True, rename="camel", tag_field="sessionUpdate"):
@@ -99,7 +104,8 @@ class PlanEntry(_Seen, frozen=True):
 
 
 class Plan(_Kind, frozen=True, tag="plan"):
-    entries: list[PlanEntry]
+    entries: list[Raw]
+    """Each a `PlanEntry`."""
 
 
 class Command(_Seen, frozen=True):
@@ -108,11 +114,30 @@ class Command(_Seen, frozen=True):
 
 
 class Commands(_Kind, frozen=True, tag="available_commands_update"):
-    available_commands: list[Command]
+    available_commands: list[Raw]
+    """Each a `Command`."""
 
 
 class Mode(_Kind, frozen=True, tag="current_mode_update"):
     current_mode_id: str
+
+
+class Setting(_Seen, frozen=True):
+    """An option of a session, with what is chosen and what there is to choose from."""
+
+    id: str
+    current_value: str | bool
+    name: str = ""
+    options: Raw = Raw(b"")
+
+    def __str__(self) -> str:
+        value = self.current_value
+        return value if isinstance(value, str) else "on" if value else "off"
+
+
+class Settings(_Kind, frozen=True, tag="config_option_update"):
+    config_options: list[Raw]
+    """Each a `Setting`."""
 
 
 class Info(_Kind, frozen=True, tag="session_info_update"):
@@ -136,8 +161,39 @@ class Notice(_Kind, frozen=True, tag="notice"):
     description: str | None = None
 
 
+class Compaction(_Kind, frozen=True, tag="compaction_update"):
+    compaction_id: str
+    status: str
+    summary: list[Raw] | None = None
+    """Each a `Content`."""
+    error: str | None = None
+
+
+class CompactionChunk(_Kind, frozen=True, tag="compaction_summary_chunk"):
+    compaction_id: str
+    content: Content
+
+
+class State(_Seen, frozen=True):
+    state: str = ""
+    stop_reason: str | None = None
+    error: RpcError | None = None
+
+    def __str__(self) -> str:
+        why = None if self.error is None else self.error.message
+        return ": ".join(filter(None, (self.state, self.stop_reason, why)))
+
+
+class Subagent(_Kind, frozen=True, tag="subagent_update"):
+    session_id: str
+    title: str | None = None
+    description: str | None = None
+    state: State | None = None
+
+
 Update: TypeAlias = (
-    UserChunk | AgentChunk | ThoughtChunk | CallStart | CallChange | Plan | Commands | Mode | Info | Usage | Notice
+    UserChunk | AgentChunk | ThoughtChunk | CallStart | CallChange | Plan | Commands | Mode | Settings | Info | Usage
+    | Notice | Compaction | CompactionChunk | Subagent
 )  # fmt: skip
 
 
@@ -189,6 +245,7 @@ class Result(_Seen, frozen=True):
 
     stop_reason: str | None = None
     session_id: str | None = None
+    config_options: Raw | UnsetType = UNSET
 
 
 class Line(Struct, frozen=True):
@@ -204,3 +261,15 @@ class Line(Struct, frozen=True):
 read_line = msgspec.json.Decoder(Line).decode
 read_params = msgspec.json.Decoder(UpdateParams).decode
 read_update = msgspec.json.Decoder(Update).decode
+
+
+def read_each(raws: Sequence[Raw], cls: type[T]) -> tuple[list[T], list[str]]:
+    """The items of a list, and what there is to say of those that cannot be read."""
+    items: list[T] = []
+    unreadable: list[str] = []
+    for raw in raws:
+        try:
+            items.append(msgspec.json.decode(raw, type=cls))
+        except msgspec.MsgspecError as error:
+            unreadable.append(f"an item that cannot be shown ({error}): {brief(bytes(raw))}")
+    return items, unreadable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from acp_agent.acp.capabilities import ClientCapabilities
 from acp_agent.acp.handshake import Wire
-from acp_agent.credentials import VARIABLES, Credentials
+from acp_agent.credentials import VARIABLES, Credentials, KeysDamaged
 from acp_agent.errors import AgentError, AuthRequired, InvalidParams
 
 ENVIRONMENT, TERMINAL = "environment", "terminal"
@@ -30,10 +30,6 @@ class TerminalMethod(Wire, frozen=True, tag_field="type", tag="terminal"):
     name: str
     description: str
     args: tuple[str, ...]
-
-
-class LoginFailed(AgentError):
-    """`authenticate` found no key."""
 
 
 class Authentication:
@@ -60,19 +56,19 @@ class Authentication:
         return methods
 
     def require(self) -> None:
-        """Raises `AuthRequired` while no key is known."""
+        """Raises `AuthRequired` while no key is known, and `KeysDamaged` where no login could change that."""
         if not self._known():
             raise AuthRequired(f"a key for {self._provider} is needed: {self._advice()}, then authenticate")
 
     def authenticate(self, method: str) -> None:
-        """Raises `InvalidParams` for a method that is not `authenticate`'s, and `LoginFailed` where there is no key."""
+        """Raises `InvalidParams` for a method that is not `authenticate`'s, `AuthRequired` where there is no key."""
         if method == TERMINAL:
             raise InvalidParams(f"methodId: {TERMINAL!r} is done by running the agent with `login` in a terminal; "
                                 f"authenticate takes {ENVIRONMENT!r}")  # fmt: skip
         if method != ENVIRONMENT:
             raise InvalidParams(f"methodId: unknown authentication method {method!r}; expected {ENVIRONMENT!r}")
         if self._credentials.key(self._provider) is None:
-            raise LoginFailed(f"there is no key for {self._provider}: {self._advice()}")
+            raise AuthRequired(f"there is no key for {self._provider}: {self._advice()}, then authenticate again")
         self._ignores_environment = False
 
     def log_out(self) -> None:
@@ -80,6 +76,9 @@ class Authentication:
         self._ignores_environment = True
         try:
             self._credentials.forget(self._provider)
+        except KeysDamaged as damage:
+            raise AgentError(f"the key of {self._provider} may still be in {self._credentials.file}, which "
+                             f"{damage.what}: take it out by hand, or delete the file") from None  # fmt: skip
         except OSError as error:
             raise AgentError(f"the stored key of {self._provider} could not be taken out of {self._credentials.file}: "
                              f"{error.strerror}; delete it by hand") from None  # fmt: skip

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from acp_agent.acp import permission
+from acp_agent.acp.lines import cut
 from acp_agent.acp.progress import Deed, Progress
 from acp_agent.acp.projection import Projection, diff_items, raw_json
 from acp_agent.acp.schema import ToolCallStart, ToolCallUpdate
@@ -143,7 +144,7 @@ class ChildInCallView:
         title = f"{self._label}: {question.view.title}"
         wire_id = self._shown[question.position] = self.host.projection.claim(f"{self._path}/{question.call_id}")
         self.host.update(ToolCallStart(
-            tool_call_id=wire_id, title=title, name=question.tool, kind=question.view.kind.value, status="pending",
+            tool_call_id=wire_id, title=cut(title), name=question.tool, kind=question.view.kind.value, status="pending",
             content=diff_items(question.diffs) or UNSET, raw_input=raw_json(arguments),
         ))  # fmt: skip
         asked = permission.AskedCall(self.host.session, wire_id, title, arguments)

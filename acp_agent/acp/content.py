@@ -1,13 +1,14 @@
 """A prompt's content blocks, as the model is given them: text, and images.
 
-Links and embedded text resources become text. Nothing is fetched: a link is a name and an address, and opening it is
-the model's business, through the tools.
+Links and embedded text resources become text, whichever way the text was sent. Nothing is fetched: a link is a name and
+an address, and opening it is the model's business, through the tools.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -17,6 +18,7 @@ from msgspec import Raw
 from acp_agent.acp.schema import BlockProbe, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from acp_agent.errors import InvalidParams
 from acp_agent.images import KINDS, BadImage, examine
+from acp_agent.resources import decoded, link
 from acp_agent.session.prompts import ImagePart, PromptPart, TextPart
 
 MAX_IMAGES = 20
@@ -30,9 +32,9 @@ _resource = msgspec.json.Decoder(EmbeddedResource).decode
 
 
 def prompt_parts(blocks: Sequence[Raw]) -> Sequence[PromptPart]:
-    """A prompt's parts in order; text that follows text is joined to it, and none is empty beside others.
+    """A prompt's parts in order; text that follows text is joined to it, and none is empty.
 
-    Raises `InvalidParams` naming the block that cannot be taken.
+    Raises `InvalidParams` naming the block that cannot be taken, or `prompt` where the blocks say nothing.
     """
     if not blocks:
         raise InvalidParams("prompt: expected at least one content block, got none")
@@ -44,8 +46,9 @@ def prompt_parts(blocks: Sequence[Raw]) -> Sequence[PromptPart]:
             parts[-1] = TextPart(last.text + part.text)
         else:
             parts.append(part)
-    if len(parts) > 1:
-        parts = [part for part in parts if part != TextPart("")]
+    parts = [part for part in parts if part != TextPart("")]
+    if not any(isinstance(part, ImagePart) or part.text.strip() for part in parts):
+        raise InvalidParams("prompt: expected something that is said or shown, got only blank text")
     images = sum(isinstance(part, ImagePart) for part in parts)
     if images > MAX_IMAGES:
         raise InvalidParams(f"prompt: expected at most {MAX_IMAGES} images, got {images}")
@@ -58,8 +61,7 @@ def _part(where: str, raw: Raw) -> PromptPart:
         if kind == "text":
             return TextPart(_text(raw).text)
         if kind == "resource_link":
-            link = _link(raw)
-            return TextPart(f"[{link.name}]({link.uri})")
+            return TextPart(_told(_link(raw)))
         if kind == "image":
             image = _image(raw)
             data = _decoded(f"{where}.data", image.data)
@@ -72,6 +74,12 @@ def _part(where: str, raw: Raw) -> PromptPart:
         raise InvalidParams(f"{where}: audio blocks need the prompt capability audio, which is not offered")
     known = "text, resource_link, image or resource"
     raise InvalidParams(f"{where}: unknown content block type {kind!r}; expected {known}")
+
+
+def _told(given: ResourceLink) -> str:
+    size = given.size if type(given.size) is int and given.size >= 0 else None
+    title, description, media_type = map(_text_or_none, (given.title, given.description, given.mime_type))
+    return link(given.name, given.uri, title, description, media_type, size)
 
 
 def _embedded(where: str, block: EmbeddedResource) -> PromptPart:
@@ -87,12 +95,28 @@ def _embedded(where: str, block: EmbeddedResource) -> PromptPart:
         return _picture(f"{where}.resource", data, _plain_type(media_type), resource.uri)
     with suppress(BadImage):
         return ImagePart(data, examine(data), resource.uri)
-    return TextPart(_tagged(resource.uri, media_type, f"({len(data)} bytes that are not text and not shown)"))
+    text = decoded(data, media_type)
+    told = f"({len(data)} bytes that are not text and not shown)" if text is None else text
+    return TextPart(_tagged(resource.uri, media_type, told))
 
 
 def _tagged(uri: str, media_type: str | None, text: str) -> str:
     about = "" if media_type is None else f' type="{_attribute(media_type)}"'
-    return f'\n<resource uri="{_attribute(uri)}"{about}>\n{text}\n</resource>\n'
+    tag = _tag(text)
+    return f'\n<{tag} uri="{_attribute(uri)}"{about}>\n{text}\n</{tag}>\n'
+
+
+_END_TAG = re.compile(r"<\s*/\s*(resource(?:-\d+)?)(?![\w.:-])", re.IGNORECASE)
+
+
+def _tag(text: str) -> str:
+    """A tag that the text does not end: text is given as it is, and yet can claim nothing about what follows it."""
+    ended = {match[1].lower() for match in _END_TAG.finditer(text)}
+    tag, number = "resource", 1
+    while tag in ended:
+        number += 1
+        tag = f"resource-{number}"
+    return tag
 
 
 def _attribute(text: str) -> str:

@@ -33,6 +33,7 @@ from acp_agent.acp.schema import (
     TextContent,
     Update,
 )
+from acp_agent.acp.seeing_through import see_through
 from acp_agent.acp.trace import trace_of
 from acp_agent.errors import InvalidParams, TurnFailed
 from acp_agent.ids import SessionId
@@ -110,7 +111,7 @@ class Handlers:
         await admitted.done.wait()
         return PromptResult(stop_reason(admitted))
 
-    async def set_mode(self, raw: Raw, _context: RequestContext) -> Empty:
+    async def set_mode(self, raw: Raw, context: RequestContext) -> Empty:
         """Change a session's permission mode, also in the middle of a turn."""
         params = _decode(raw, SetModeParams)
         session = await self._open(params.session_id)
@@ -119,6 +120,7 @@ class Handlers:
         except ValueError:
             known = ", ".join(Mode)
             raise InvalidParams(f"modeId: unknown mode {params.mode_id!r}; expected one of {known}") from None
+        see_through(context)
         if mode is not session.mode:
             session.set_mode(mode)
             self._tell(params.session_id, OptionsUpdate(config_options(session)))
@@ -126,10 +128,11 @@ class Handlers:
             await session.log.write()
         return Empty()
 
-    async def set_config_option(self, raw: Raw, _context: RequestContext) -> OptionsResult:
+    async def set_config_option(self, raw: Raw, context: RequestContext) -> OptionsResult:
         """Choose a mode, a model or a thought level, also in the middle of a turn: the next call is made so."""
         params = _decode(raw, SetOptionParams)
         session = await self._open(params.session_id)
+        see_through(context)
         set_option(session, params)
         options = config_options(session)
         with anyio.CancelScope(shield=True):

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import UNSET, Struct
 
+from acp_agent.acp.lines import cut
 from acp_agent.acp.projection import diff_items, raw_json
 from acp_agent.acp.schema import PermissionOption, PermissionParams, PermissionResult, ToolCallFields
 from acp_agent.ids import SessionId, WireCallId
@@ -37,7 +38,7 @@ class AskedCall(Struct, frozen=True):
 async def ask(client: Questioned, call: AskedCall, question: Question) -> Answer:
     """Put a permission question to the client. Silence, an error or an unknown answer means no."""
     fields = ToolCallFields(
-        call.wire_id, title=call.title, kind=question.view.kind.value, status="pending",
+        call.wire_id, title=cut(call.title), kind=question.view.kind.value, status="pending",
         content=diff_items(question.diffs) or UNSET, raw_input=raw_json(call.arguments),
     )  # fmt: skip
     params = PermissionParams(call.session, fields, _options(question.covers))

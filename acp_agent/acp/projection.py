@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from acp_agent.acp.lines import cut, fits, pieces
 from acp_agent.acp.pictures import Pictures
 from acp_agent.acp.schema import (
     AgentChunk,
@@ -144,9 +145,9 @@ class Projection:
         if self._settled:
             return ()
         if isinstance(chunk, TextDelta):
-            return (AgentChunk(TextContent(chunk.text), self.message),)
+            return _chunks(AgentChunk, chunk.text, self.message)
         if isinstance(chunk, ReasoningDelta):
-            return (ThoughtChunk(TextContent(chunk.text), thought_id(self.message)),)
+            return _chunks(ThoughtChunk, chunk.text, thought_id(self.message))
         return ()
 
     def _prompt(self, body: UserMessage) -> Sequence[Update]:
@@ -156,14 +157,14 @@ class Projection:
         chunks: list[Update] = []
         for block in body.content:
             if isinstance(block, TextBlock):
-                chunks.append(UserChunk(TextContent(block.text), body.id))
+                chunks.extend(_chunks(UserChunk, block.text, body.id))
             elif isinstance(block, ImageBlock):
                 chunks.append(UserChunk(self.pictures.shown(block), body.id))
         return chunks
 
     def _command(self, body: SessionCommand) -> Sequence[Update]:
-        answer = AgentChunk(TextContent(body.output), body.answer_id)
-        return (UserChunk(TextContent(body.text), body.id), answer) if self._settled else (answer,)
+        answer = _chunks(AgentChunk, body.output, body.answer_id)
+        return (*_chunks(UserChunk, body.text, body.id), *answer) if self._settled else answer
 
     def _answer(self, body: AssistantMessage) -> Sequence[Update]:
         updates: list[Update] = []
@@ -174,9 +175,9 @@ class Projection:
                 self.calls.append(call)
                 updates.append(_announcement(call))
             elif self._settled and isinstance(block, TextBlock) and block.text:
-                updates.append(AgentChunk(TextContent(block.text), body.message.id))
+                updates.extend(_chunks(AgentChunk, block.text, body.message.id))
             elif self._settled and isinstance(block, ReasoningBlock) and block.text:
-                updates.append(ThoughtChunk(TextContent(block.text), thought_id(body.message.id)))
+                updates.extend(_chunks(ThoughtChunk, block.text, thought_id(body.message.id)))
         return updates
 
     def _show(self, block: ToolCallBlock) -> ShownCall:
@@ -229,7 +230,7 @@ class Projection:
         view = ResultView(text)
         if call.tool is not None and not result.is_error:
             view = call.tool.present(call.args, body, self.cwd)
-        output: dict[str, Any] = {"text": text, "isError": result.is_error}
+        output: dict[str, Any] = {"text": cut(text), "isError": result.is_error}
         if body.error is not UNSET:
             output["error"] = body.error
         shown = None if images and not view.text else view.text
@@ -242,19 +243,26 @@ class Projection:
         )  # fmt: skip
 
 
+def _chunks(kind: type[UserChunk | AgentChunk | ThoughtChunk], text: str, message: MessageId) -> tuple[Update, ...]:
+    """A message's text, in as many chunks as it takes."""
+    return tuple(kind(TextContent(piece), message) for piece in pieces(text))
+
+
 def _announcement(call: ShownCall) -> ToolCallStart:
     view = call.view
     return ToolCallStart(
-        tool_call_id=call.wire_id, title=view.title, name=call.block.name, kind=view.kind.value, status="pending",
-        content=_content(None, view.diffs) or UNSET, locations=_locations(view.locations) or UNSET,
+        tool_call_id=call.wire_id, title=cut(view.title), name=cut(call.block.name), kind=view.kind.value,
+        status="pending", content=_content(None, view.diffs) or UNSET, locations=_locations(view.locations) or UNSET,
         raw_input=raw_json(call.block.arguments),
     )  # fmt: skip
 
 
 def raw_json(arguments: str) -> Any:
-    """A call's arguments as JSON; the bare string where they are none."""
+    """A call's arguments as JSON; the bare string where they are none, and their beginning where they are too long."""
     if not arguments.strip():
         return {}
+    if not fits(arguments):
+        return cut(arguments)
     try:
         msgspec.json.decode(arguments)
     except msgspec.DecodeError:
@@ -264,8 +272,11 @@ def raw_json(arguments: str) -> Any:
 
 def _content(text: str | None, diffs: Sequence[Diff]) -> tuple[ToolContentItem, ...]:
     items: list[ToolContentItem] = [DiffItem(diff.path, diff.old_text, diff.new_text) for diff in diffs]
+    if not fits(*(side for diff in diffs for side in (diff.path, diff.old_text or "", diff.new_text))):
+        length = sum(len(diff.new_text) for diff in diffs)
+        items = [ContentItem(TextContent(f"(the change is too long to be shown: {length} characters of new text)"))]
     if text is not None:
-        items.append(ContentItem(TextContent(text)))
+        items.append(ContentItem(TextContent(cut(text))))
     return tuple(items)
 
 

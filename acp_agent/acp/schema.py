@@ -86,10 +86,14 @@ class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
 
 
 class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
-    """The fields that reach the model; the optional ones only help a client to draw the link."""
+    """The fields that reach the model. An optional one that is malformed counts as absent."""
 
     uri: str
     name: str
+    title: Any = UNSET
+    description: Any = UNSET
+    mime_type: Any = UNSET
+    size: Any = UNSET
 
 
 class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):

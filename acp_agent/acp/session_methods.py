@@ -27,6 +27,7 @@ from acp_agent.acp.schema import (
     ResumeParams,
     SessionParams,
 )
+from acp_agent.acp.seeing_through import see_through
 from acp_agent.rpc.dispatch import Handler, RequestContext
 from acp_agent.session.manager import SessionManager
 from acp_agent.session.session import Session
@@ -112,15 +113,17 @@ class SessionMethods:
             self._warned.add(why)
             self._warn(why)
 
-    async def close(self, raw: Raw, _context: RequestContext) -> Empty:
+    async def close(self, raw: Raw, context: RequestContext) -> Empty:
         """Cancel what runs in a session, and free it once its prompts are answered. This cannot be called off."""
         params = msgspec.json.decode(raw, type=SessionParams)
+        see_through(context)
         await self._manager.close(params.session_id).result()
         return Empty()
 
-    async def delete(self, raw: Raw, _context: RequestContext) -> Empty:
+    async def delete(self, raw: Raw, context: RequestContext) -> Empty:
         """Delete a session, closing it first; it may be gone already. This cannot be called off."""
         params = msgspec.json.decode(raw, type=SessionParams)
+        see_through(context)
         await self._manager.delete(params.session_id).result()
         return Empty()
 

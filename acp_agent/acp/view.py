@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 
 from acp_agent.acp import permission
+from acp_agent.acp.lines import pieces
 from acp_agent.acp.projection import Projection, ShownCall, thought_id
 from acp_agent.acp.schema import (
     AvailableCommands,
@@ -88,10 +89,12 @@ class ClientView:
             chunk = body.chunk
             if type(chunk) is TextDelta:
                 self._head()
-                self.client.send(self._text_head + to_json(chunk.text) + self._text_tail)
+                for piece in pieces(chunk.text):
+                    self.client.send(self._text_head + to_json(piece) + self._text_tail)
             elif type(chunk) is ReasoningDelta:
                 self._head()
-                self.client.send(self._thought_head + to_json(chunk.text) + self._thought_tail)
+                for piece in pieces(chunk.text):
+                    self.client.send(self._thought_head + to_json(piece) + self._thought_tail)
             return
         self._note_window(event)
         for update in self.projection.updates(event):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from acp_agent.images import BadImage, Image, examine
+from acp_agent.resources import decoded, link
 from acp_agent.session.events import ImageBlock, TextBlock
 from acp_agent.text import scrub
 
@@ -50,8 +50,8 @@ async def _part(block: ContentBlock, keep: KeepImage) -> ResultPart:
         case "audio":
             return TextBlock(f"(audio, {block.mime_type}, which cannot be listened to here)")
         case "resource_link":
-            about = f": {block.description}" if block.description else ""
-            return TextBlock(scrub(f"[{block.title or block.name}]({block.uri}){about}"))
+            return TextBlock(scrub(link(block.name, str(block.uri), block.title, block.description, block.mime_type,
+                                        block.size)))  # fmt: skip
         case "resource":
             return await _resource(block.resource, keep)
 
@@ -60,16 +60,27 @@ async def _resource(resource: Any, keep: KeepImage) -> ResultPart:
     text = getattr(resource, "text", None)
     if text is not None:
         return TextBlock(scrub(f"{resource.uri}:\n{text}"))
+    about = f"{resource.uri}, {resource.mime_type or 'of an unknown type'}"
+    try:
+        data = base64.b64decode(resource.blob, validate=True)
+    except ValueError:
+        return TextBlock(scrub(f"({about}, is not base64)"))
+    text = decoded(data, resource.mime_type)
+    if text is not None:
+        return TextBlock(scrub(f"{resource.uri}:\n{text}"))
     if (resource.mime_type or "").startswith("image/"):
         return await _image(resource.blob, keep)
-    return TextBlock(scrub(f"({resource.uri}, {resource.mime_type or 'of an unknown type'}, is not text)"))
+    try:
+        return await keep(data, examine(data), "")
+    except BadImage:
+        return TextBlock(scrub(f"({about}, is not text)"))
 
 
 async def _image(data: str, keep: KeepImage) -> ResultPart:
     try:
         content = base64.b64decode(data, validate=True)
         return await keep(content, examine(content), "")
-    except binascii.Error:
+    except ValueError:
         return TextBlock("(an image that cannot be shown: it is not base64)")
     except BadImage as problem:
         return TextBlock(f"(an image that cannot be shown: {problem})")

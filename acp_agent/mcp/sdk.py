@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from contextlib import suppress
 
@@ -11,6 +12,9 @@ from acp_agent.visible import one_line
 
 _LOGGERS = ("mcp", "client", "httpx2", "httpcore2")
 """What the SDK and its HTTP client log as: they log messages and addresses, in which secrets may stand."""
+
+_QUOTED = re.compile(r"\d+ validation errors? for .*?\n\s*(?P<what>.*?) \[type=.*", re.DOTALL)
+"""Pydantic's text for a program's author, as the SDK quotes it in some of its errors."""
 
 _MOST = 500
 """Characters of an error that are told."""
@@ -69,14 +73,29 @@ def in_words(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    details = getattr(error, "errors", None)
-    if callable(details):  # pydantic's own text quotes what it was given
-        with suppress(TypeError, ValueError, LookupError):
-            first = details(include_url=False, include_input=False)[0]
-            return f"its answer cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if (first := _first_detail(error)) is not None:
+        return f"its answer cannot be read: {first[0]}: {first[1]}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error) or type(error).__name__
+    text = _QUOTED.sub(lambda match: " ".join(match["what"].split()), str(error))
+    return text or type(error).__name__
+
+
+def what_is_wrong(error: Exception, where: str) -> str:
+    """A validation's complaint about a part of the list `where`: its place in the part, and what it is."""
+    place, what = _first_detail(error) or ("", str(error))
+    inside = re.sub(rf"^.*?\b{where}\.\d+\.?", "", place)
+    return shortened(f"{inside}: {what}" if inside else what)
+
+
+def _first_detail(error: BaseException) -> tuple[str, str] | None:
+    """Place and complaint; pydantic's own text quotes what it was given."""
+    details = getattr(error, "errors", None)
+    if callable(details):
+        with suppress(TypeError, ValueError, LookupError):
+            first = details(include_url=False, include_input=False)[0]
+            return ".".join(map(str, first["loc"])), first["msg"]
+    return None
 
 
 def shortened(text: str) -> str:

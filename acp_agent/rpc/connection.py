@@ -225,6 +225,8 @@ class Connection:
                 self.peer.resolve(message)
             case Malformed():
                 self._writer.send(encode_error(message.id, message.code, message.message))
+                if message.spoilt is not None:
+                    self.peer.resolve(message.spoilt)
             case _End():
                 self._begin_end(Ending.END_OF_INPUT)
 

@@ -49,21 +49,26 @@ class Notification(Struct, frozen=True, gc=False):
 class Response(Struct, frozen=True, gc=False):
     """An answer to one of our own requests. It is never answered itself.
 
-    `id` is None when it cannot be one of ours (we number with integers). Exactly one of `result` and `error`
-    is set in a well-formed one; both are unset when it makes no sense.
+    `id` is None when it is none of ours (we number with integers). Exactly one of `result` and `error` is set in a
+    well-formed one; both are unset when it makes no sense, and `flaw` says why.
     """
 
     id: int | None
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
+    flaw: str = ""
 
 
 class Malformed(Struct, frozen=True, gc=False):
-    """A line that is no message; it is answered with this error. `id` is the id's JSON text."""
+    """A line that is no message; it is answered with this error. `id` is the id's JSON text.
+
+    `spoilt` is an answer that came to nothing, for the case that we have a request open which the line names.
+    """
 
     code: int
     message: str
     id: bytes = NO_ID
+    spoilt: Response | None = None
 
 
 class ErrorObject(Struct, frozen=True):
@@ -92,8 +97,9 @@ _decode_text = json.Decoder(str).decode
 _EMPTY_OBJECT = Raw(b"{}")
 _BRACE = ord("{")
 _UTF8_STEP = 64 * 1024
-_NOT_A_MESSAGE = Malformed(
-    INVALID_REQUEST, "not a request, notification or response: it has no method, result or error")
+_NOT_A_MESSAGE = "not a request, notification or response: it has no method, result or error"
+_NUMBER_BYTES = frozenset(b"0123456789.eE+-")
+_NUMBER_DIGITS = 18  # more than we ever count to
 
 _TOO_DEEP = Malformed(PARSE_ERROR, "the line is nested too deeply to be read")
 
@@ -114,7 +120,7 @@ def classify(line: bytes) -> Message:
         return _call(envelope)
     if envelope.result or envelope.error:
         return _response(envelope)
-    return _NOT_A_MESSAGE
+    return Malformed(INVALID_REQUEST, _NOT_A_MESSAGE, spoilt=_empty_answer(bytes(envelope.id)))
 
 
 def id_key(raw: bytes) -> RequestKey | UnsetType:
@@ -210,12 +216,34 @@ def _call(envelope: _Envelope) -> Message:
 def _response(envelope: _Envelope) -> Response:
     # An explicit null beside the other member is what some clients send for "not this one".
     result, error, raw_id = envelope.result, envelope.error, bytes(envelope.id)
-    known = int(raw_id) if raw_id.isdigit() and len(raw_id) < 19 else None
+    known = _meant(raw_id)
+    if known is not None and not raw_id.isdigit():
+        return Response(known, flaw=f"has the id {raw_id.decode()}, which is not the {known} that was sent")
     if result and (not error or _is_null(error)):
         return Response(known, result=result)
     if error and (not result or _is_null(result)):
         return Response(known, error=error)
-    return Response(known)
+    return Response(known, flaw="has both a result and an error")
+
+
+def _empty_answer(raw_id: bytes) -> Response | None:
+    """JavaScript leaves `"result": undefined` out, so a client's answer may come without one."""
+    known = _meant(raw_id)
+    return None if known is None else Response(known, flaw="has neither a result nor an error")
+
+
+def _meant(raw_id: bytes) -> int | None:
+    """Which request of ours an answer's id names, be it as text or as a fraction (`"0"` and `0.0` mean 0)."""
+    text = raw_id[1:-1] if raw_id.startswith(b'"') else raw_id
+    if len(text) > _NUMBER_DIGITS or not _NUMBER_BYTES.issuperset(text):
+        return None
+    if text.isdigit():
+        return int(text)
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() and value >= 0 else None
 
 
 def _is_null(raw: Raw) -> bool:

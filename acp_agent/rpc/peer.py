@@ -143,7 +143,7 @@ def _result(response: Response, method: str, result_type: type[T]) -> T:
     if response.error is not UNSET:
         raise _error(response.error, method)
     if response.result is UNSET:
-        raise PeerUnclear(f"the client's answer to {method} has neither a result nor an error")
+        raise PeerUnclear(f"the client's answer to {method} {response.flaw}")
     try:
         return _decode_result(response.result, result_type)
     except DecodeError as problem:

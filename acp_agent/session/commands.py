@@ -15,6 +15,7 @@ from acp_agent.mcp.names import is_mcp_name
 from acp_agent.session.events import AbortCause, Aborted, Body, Completed, SessionCommand, SessionTitle, TitleSource
 from acp_agent.session.log import SessionLog
 from acp_agent.session.state import SessionState
+from acp_agent.text import one_line
 from acp_agent.tools.base import Access, Tool
 from acp_agent.tools.registry import Registry
 
@@ -166,7 +167,7 @@ def _server(report: ServerReport) -> str:
 
 
 def _rename(_subject: Subject, argument: str) -> Reply:
-    title = " ".join(argument.split())
+    title = one_line(argument)
     if not title:
         return Reply("A title is missing: `/rename TITLE`.")
     if len(title) > MAX_TITLE:

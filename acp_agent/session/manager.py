@@ -172,8 +172,12 @@ class SessionManager:
             self._services.warn(f"session {session.place.session}: the MCP server {name} is not available: {reason}")
             session.view.notice("warning", f"The MCP server {name} is not available", reason)
 
-        servers = McpServers(around.servers, session.place.cwd, session.keep_image,
-                             changed=session.toolbox.changed, failed=failed)
+        def unusable(name: str, what: str) -> None:
+            self._services.warn(f"session {session.place.session}: the MCP server {name}: {what}")
+            session.view.notice("warning", f"Tools of the MCP server {name} cannot be used", what)
+
+        servers = McpServers(around.servers, session.place.cwd, session.keep_image, changed=session.toolbox.changed,
+                             failed=failed, unusable=unusable)
         session.toolbox.equip(servers)
         session.at_first(lambda: servers.start(self._services.spawn))
 

@@ -109,6 +109,8 @@ def _fits(field: Field, value: Any) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
+            if isinstance(value, float):
+                return value.is_integer()  # to JSON schema, 5.0 is one
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
@@ -121,11 +123,14 @@ def _fits(field: Field, value: Any) -> bool:
 
 def told(fields: Sequence[Field], content: Mapping[str, Any]) -> str:
     """A checked answer, for the model: a line for each field that was filled in."""
-    lines = [f"{field.name}: {_shown(content[field.name])}" for field in fields if content.get(field.name) is not None]
+    lines = [f"{field.name}: {_shown(field, content[field.name])}" for field in fields
+             if content.get(field.name) is not None]
     return "\n".join(lines) or "(nothing was filled in)"
 
 
-def _shown(value: Any) -> str:
+def _shown(field: Field, value: Any) -> str:
+    if field.type == "integer":
+        return str(int(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, list) else str(value)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -90,6 +91,9 @@ class Link:
         self._stdout = Reader(os.dup(transport.read_fd))
         self._stdin = Writer(os.dup(transport.write_fd))
         self._lines, self._error_lines = FrameSplitter(), FrameSplitter()
+        self._frames: deque[Frame | None] = deque()
+        """What was read and not seen yet; None is the end."""
+        self._resting = False
         self._pending: dict[int, tuple[str, asyncio.Future[Response]]] = {}
         self._next = 0
         self._serving: dict[RequestKey, asyncio.Task[None]] = {}
@@ -112,6 +116,11 @@ class Link:
     def hurry(self) -> None:
         """Do not wait for the agent to end by itself."""
         self._hurried.set()
+
+    def stop_listening(self) -> None:
+        """Read nothing more of what the agent writes, and do not wait for it to end: it has said too much."""
+        self._stdout.pause()
+        self.hurry()
 
     async def end_input(self) -> int | None:
         """Tell the agent that nothing more will be said, and wait until it has ended; its exit status."""
@@ -207,13 +216,31 @@ class Link:
     # -- listening
 
     def _take(self, data: bytes) -> None:
-        for frame in self._lines.feed(data):
-            self._frame(frame)
+        self._frames.extend(self._lines.feed(data))
+        self._go_on()
 
     def _end_of_stdout(self) -> None:
-        for frame in self._lines.finish():
-            self._frame(frame)
-        self._stdout_ended.set()
+        self._frames.extend(self._lines.finish())
+        self._frames.append(None)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """See the frames that were read. Whoever waits for an answer acts on it before the frame after it is seen."""
+        while self._frames and not self._resting:
+            frame = self._frames.popleft()
+            if frame is None:
+                self._stdout_ended.set()
+            else:
+                self._frame(frame)
+
+    def _rest(self) -> None:
+        """Let those act who were just woken."""
+        self._resting = True
+        asyncio.get_running_loop().call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._go_on()
 
     def _take_errors(self, data: bytes) -> None:
         for line in self._error_lines.feed(data):
@@ -227,6 +254,8 @@ class Link:
         message = classify(frame)
         if isinstance(message, Malformed):
             self._observer.junk(frame, message.message)
+            if message.spoilt is not None:
+                self._resolve(message.spoilt.id, message.spoilt)
             return
         self._observer.received(frame)
         match message:
@@ -245,6 +274,7 @@ class Link:
         _, answer = self._pending.pop(number or 0, (None, None))
         if answer is not None and not answer.done():
             answer.set_result(response)
+            self._rest()
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -278,7 +308,7 @@ def _result(response: Response, method: str, result_type: type[T]) -> T:
             raise Unreadable(INTERNAL_ERROR, f"the agent's error for {method} cannot be read") from None
         raise Refused(error.code, error.message)
     if response.result is UNSET:
-        raise Unreadable(INTERNAL_ERROR, f"the agent's answer to {method} has neither a result nor an error")
+        raise Unreadable(INTERNAL_ERROR, f"the agent's answer to {method} {response.flaw}")
     raw = bytes(response.result)
     try:
         return msgspec.json.decode(b"{}" if raw == b"null" else raw, type=result_type)

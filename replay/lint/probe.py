@@ -170,6 +170,9 @@ class Probe:
             for frame in self.answers(since):
                 if "id" in frame and same_id(frame["id"], request):
                     return frame
+            since = self.position
+            if self.traffic.flood is not None:
+                raise Broken(f"no response to {_id(request)}: {self.traffic.flood}")
             if self._visitor.lost is not None:
                 raise Broken(f"{self._visitor.lost}, before it answered {_id(request)}")
             await self.traffic.change()

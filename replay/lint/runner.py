@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -49,6 +50,15 @@ UNTRIED: Final[Mapping[int, str]] = {
 _SHOWN: Final = 4
 """Lines of each side that a finding shows."""
 
+_LOOKED_BACK: Final = 200
+"""Lines within which they must be."""
+
+_FINDINGS: Final = 20
+"""Breaches of one statement that are told when they are seen in passing; of more, it is told that there are more."""
+
+_JUDGED: Final = 300
+"""Lines of a flood that are looked over."""
+
 Outcome = Literal["passed", "broken", "not applicable"]
 
 
@@ -81,6 +91,8 @@ class Run:
         self._tell = tell
         self._wanted = [one for one in STATEMENTS if only is None or one.number in only]
         self._findings: dict[int, list[Finding]] = {}
+        self._told: dict[int, set[str]] = {}
+        """What was seen in passing, by statement."""
         self._reasons: dict[int, str] = {}
         self._tried: set[int] = set()
         self._login = False
@@ -150,11 +162,12 @@ class Run:
                 self._command, cwd=Path.cwd(), environ={**os.environ, MARK: value}, marks=frozenset({mark}),
                 directory=Path(folder), observer=traffic, client=visitor,
             ) as link:
+                traffic.when_flooded = link.stop_listening
                 try:
                     await attempt(Probe(link, traffic, visitor, about, workspace, mark, self._limits))
                 except (Broken, Inapplicable) as raised:
                     failure = raised
-                    self._last = _shown(traffic.lines)
+                    self._last = _shown(traffic.lines, len(traffic.lines))
         self._look_over(traffic)
         return failure
 
@@ -162,9 +175,15 @@ class Run:
     """The lines to show with the newest failure."""
 
     def _look_over(self, traffic: Traffic) -> None:
-        for seen in watch(traffic.lines, login=self._login):
+        lines = traffic.lines if traffic.flood is None else traffic.lines[:_JUDGED]
+        for seen in watch(lines, login=self._login):
+            known = self._told.setdefault(seen.number, set())
+            if seen.what in known or len(known) > _FINDINGS:
+                continue
+            known.add(seen.what)
+            what = seen.what if len(known) <= _FINDINGS else "and more of the kind, of which this is the first"
             strength = next(one.strength for one in STATEMENTS if one.number == seen.number)
-            self._found(seen.number, Finding(seen.what, strength, _shown(traffic.lines[:seen.position + 1])))
+            self._found(seen.number, Finding(what, strength, _shown(lines, seen.position + 1)))
 
     def _found(self, number: int, finding: Finding) -> None:
         findings = self._findings.setdefault(number, [])
@@ -184,14 +203,17 @@ class Run:
         return number == 1 or (number in (87, 93) and self._limits.prompts)
 
 
-def _shown(lines: Sequence[Line]) -> tuple[str, ...]:
-    """The last lines of both sides, in order."""
+def _shown(lines: Sequence[Line], end: int) -> tuple[str, ...]:
+    """The last lines of both sides before a position, in order."""
     kept: list[Line] = []
-    counts: dict[str, int] = {}
-    for line in reversed(lines):
-        if counts.setdefault(line.sender, 0) < _SHOWN:
+    counts: Counter[str] = Counter()
+    for position in range(end - 1, max(end - _LOOKED_BACK, 0) - 1, -1):
+        line = lines[position]
+        if counts[line.sender] < _SHOWN:
             counts[line.sender] += 1
             kept.append(line)
+        if len(kept) == 2 * _SHOWN:
+            break
     return tuple(map(str, reversed(kept)))
 
 

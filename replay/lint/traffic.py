@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +16,12 @@ Sender = Literal["client", "agent"]
 
 SHOWN = 300
 """Characters of a line that are shown."""
+
+LINES: Final = 10_000
+"""Lines that an agent may write in one try. What the lint asks for comes to some hundreds."""
+
+BYTES: Final = 256 * 1024 * 1024
+"""Bytes that an agent may write in one try."""
 
 
 class Line(Struct, frozen=True):
@@ -32,25 +39,33 @@ class Line(Struct, frozen=True):
 
 
 class Traffic:
-    """The link's observer: it keeps every line, and wakes whoever waits for one."""
+    """The link's observer: it keeps every line, and wakes whoever waits for one.
+
+    Of an agent that writes without end, it keeps what came before `LINES` and `BYTES` were reached.
+    """
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
-        self.errors: list[str] = []
-        """The agent's stderr, by line."""
+        self.flood: str | None = None
+        """What there is to say of an agent that wrote too much."""
+        self.when_flooded: Callable[[], None] = lambda: None
+        """Called once, when it did."""
+        self._count = self._size = 0
         self._changed = asyncio.Event()
 
     def sent(self, line: bytes) -> None:
         self.lines += [Line("client", part, _object(part)) for part in line.split(b"\n")]
 
     def received(self, line: bytes) -> None:
-        self._add(Line("agent", line, _object(line)))
+        if self._room_for(line):
+            self._add(Line("agent", line, _object(line)))
 
     def junk(self, line: bytes, why: str) -> None:
-        self._add(Line("agent", line, None, why))
+        if self._room_for(line):
+            self._add(Line("agent", line, None, why))
 
     def stderr(self, text: str) -> None:
-        self.errors.append(text)
+        """No statement is about it."""
 
     def wake(self) -> None:
         """Something changed that is no line: the agent is gone."""
@@ -60,6 +75,18 @@ class Traffic:
         """Wait for whatever comes next."""
         self._changed.clear()
         await self._changed.wait()
+
+    def _room_for(self, line: bytes) -> bool:
+        if self.flood is not None:
+            return False
+        self._count, self._size = self._count + 1, self._size + len(line)
+        if self._count <= LINES and self._size <= BYTES:
+            return True
+        much = f"{LINES} lines" if self._count > LINES else f"{BYTES // 1024 // 1024} MiB"
+        self.flood = f"the agent wrote more than {much} to its stdout; nothing more was read"
+        self.wake()
+        self.when_flooded()
+        return False
 
     def _add(self, line: Line) -> None:
         self.lines.append(line)

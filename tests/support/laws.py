@@ -74,8 +74,8 @@ def _line(entry: Entry) -> Iterator[str]:
         yield "law 1: a stdout line has no newline"
 
 
-LOGIN_FIRST = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
-"""Methods that may ask for a login, if there is a way to log in."""
+LOGIN_FIRST = frozenset({"authenticate", "session/new", "session/load", "session/resume", "session/fork"})
+"""Methods that may say that a login is missing, if there is a way to log in."""
 
 
 class _Answers:

@@ -18,7 +18,7 @@ QUESTIONS: Frame = {"elicitation": {"form": {}, "url": {}}}
 
 NO = {"error": {"code": -32603, "message": "not today"}}
 GARBAGE: list[Frame] = [{"result": 5}, {"result": {"content": 7, "terminalId": [], "action": {}}}, {"error": "no"},
-                        {"result": {}, "error": {"code": 1, "message": "both"}}]
+                        {"result": {}, "error": {"code": 1, "message": "both"}}, {}]
 """Answers that are none."""
 
 

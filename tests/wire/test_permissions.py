@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,8 @@ ODD: list[Frame] = [
     {"result": {"outcome": {"outcome": "selected", "optionId": "no-such-option"}}},
     {"result": {"outcome": {"outcome": "selected", "optionId": 1}}},
     {"result": {"outcome": {"outcome": "granted", "optionId": "allow-once"}}},
+    {},
+    {"params": {}},
 ]
 
 
@@ -155,6 +158,19 @@ def test_anything_but_a_clear_yes_means_no(agent: Workbench, tmp_path: Path) -> 
     process.close()
     assert results(root_log(agent, session)) == [REJECTED] * len(ODD)
     assert not list(agent.workspace.iterdir())
+
+
+@pytest.mark.parametrize("written", [str, float])
+def test_a_yes_to_a_question_whose_id_comes_back_written_otherwise_is_a_no_and_the_turn_goes_on(
+    agent: Workbench, tmp_path: Path, written: Callable[[int], str | float],
+) -> None:
+    replay = script(tmp_path / "replay", call(bash("a", "touch a"), bash("b", "touch b")), says("Half."))
+    yes = policies.script([lambda request: {"id": written(request["id"])} | policies.allow(request), policies.allow])
+    process, session = answered(agent, replay, yes)
+    assert process.prompt(session, "Run both.")["result"] == {"stopReason": "end_turn"}
+    process.close()
+    assert results(root_log(agent, session))[0] == REJECTED
+    assert [(agent.workspace / name).exists() for name in "ab"] == [False, True]
 
 
 # ---------------------------------------------------------------- no answer

@@ -83,7 +83,7 @@ def test_texts_links_and_resources_reach_the_model_faithfully_and_in_order(agent
     (message,) = data(root_log(agent, session), "user/message")
     (block,) = message["content"]
     assert block["text"] == (
-        'Read [the page](https://example.invalid/a?b=c#d) and \n<resource uri="file:///w/notes.md" '
+        'Read [the page](https://example.invalid/a?b=c#d) (title: T) and \n<resource uri="file:///w/notes.md" '
         f'type="text/markdown">\n{odd}\n</resource>\n\n<resource uri="file:///w/notes.md" type="application/zip">\n'
         "(3 bytes that are not text and not shown)\n</resource>\n")
     for line in block["text"].splitlines():
@@ -92,6 +92,7 @@ def test_texts_links_and_resources_reach_the_model_faithfully_and_in_order(agent
 
 BAD: list[list[Any]] = [
     [image(PNG[:-1])], [image(PNG, "image/jpeg")], [image(b"")], [image(b"GIF89a")], [{**image(), "data": "?"}],
+    text_prompt(""), text_prompt(" \n"), [*text_prompt(""), *text_prompt("\t")],
     [*text_prompt("a"), image(PNG[:16] + b"\xff" * 8 + PNG[24:])], [image(PNG + bytes(6 * 1024 * 1024))],
     [resource(blob=encoded(JPEG[:-2]), mimeType="image/jpeg")], [resource(blob="?")], [resource()],
     [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}], [image()] * 21, [], [{"type": "video"}],
@@ -144,6 +145,21 @@ def test_images_as_large_as_may_be_are_taken(agent: Workbench) -> None:
     running.call("session/close", {"sessionId": session})
     shown = prompts_of(load(running, session, running.cwd))
     assert shown == [image(content)] * 3
+
+
+def test_a_prompt_of_any_length_is_shown_again_in_lines_that_clients_read(agent: Workbench) -> None:
+    running, session = opened(agent, says("long"))
+    whole = "é" * 4_500_000
+    parts = [resource(text=whole), *text_prompt("!" * 9_000_000), resource(blob=encoded(whole.encode()))]
+    assert stop_reason(prompt(running, session, *parts)) == "end_turn"
+    running.call("session/close", {"sessionId": session})
+    since = running.position
+    shown = [update for update in load(running, session, running.cwd)
+             if update["sessionUpdate"] == "user_message_chunk"]
+    tagged = f'\n<resource uri="file:///w/notes.md">\n{whole}\n</resource>\n'
+    assert "".join(update["content"]["text"] for update in shown) == tagged + "!" * 9_000_000 + tagged
+    assert len({update["messageId"] for update in shown}) == 1
+    assert max(len(entry.raw) for entry in running.transcript[since:] if entry.sender == "agent") < 4 * 1024 * 1024
 
 
 # ---------------------------------------------------------------- stored, shown again, taken along

@@ -20,7 +20,7 @@ from tests.wire.test_stored_sessions import Desk
 
 Json = dict[str, Any]
 
-NOT_FOUND, INVALID = -32002, -32602
+NOT_FOUND, INVALID, CANCELLED = -32002, -32602, -32800
 
 
 @pytest.fixture(params=KINDS)
@@ -133,6 +133,61 @@ def test_closing_ends_the_turn_and_the_queue_first_and_is_answered_last(desk: De
     ends = [end["reason"]["kind"] for end in data(desk.log(session), "turn/end")]
     assert ends == ["aborted", "completed"]
     desk.judge()
+
+
+def called_off(running: AgentProcess, method: str, **params: Any) -> Json:
+    """The answer to a request whose cancel comes with it."""
+    name = f"called-off {method}"
+    cancel = {"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": name}}
+    running.send_bytes(line(request(name, method, **params)) + line(cancel))
+    return running.response(name)
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_an_end_that_is_called_off_takes_place_and_is_answered_so(desk: Desk, method: str) -> None:
+    asked = call(text("Working. "), tool("a", "bash", command="touch started; sleep 60", description="d"))
+    desk.record(asked, says("again"))
+    running = desk.start(**LIVE)
+    session = running.new_session()
+    first, second = running.start_prompt(session, "1"), running.start_prompt(session, "2")
+    running.wait_until((desk.bench.workspace / "started").exists, "the command to start")
+    answer = called_off(running, method, sessionId=session)
+    assert answer["result"] == {}
+    assert stop_reason(running.response(first)) == stop_reason(running.response(second)) == "cancelled"
+    assert answers(running)[-1] == answer["id"], "the prompts are answered first"
+    assert ids(page(running)) == ([session] if method == "session/close" else [])
+
+
+def test_a_choice_that_is_called_off_is_made_and_answered_so(desk: Desk) -> None:
+    desk.record(says("one"))
+    running = desk.start()
+    session = running.new_session()
+    running.prompt(session, "go")
+    assert called_off(running, "session/set_mode", sessionId=session, modeId="read-only")["result"] == {}
+    chosen = called_off(running, "session/set_config_option", sessionId=session, configId="mode", value="accept-edits")
+    assert {one["id"]: one["currentValue"] for one in chosen["result"]["configOptions"]}["mode"] == "accept-edits"
+    running.close()
+    again = desk.start()
+    assert desk.resume(again, session)["modes"]["currentModeId"] == "accept-edits"
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume", "session/fork"])
+def test_an_opening_that_is_called_off_leaves_nothing(desk: Desk, method: str) -> None:
+    desk.record(says("one"), says("two"))
+    running = desk.start()
+    session = running.new_session()
+    running.prompt(session, "go")
+    running.call("session/close", {"sessionId": session})
+    before = page(running)
+    answer = called_off(running, method, **desk.params(session))
+    if "result" in answer:
+        return  # it was done before the cancel was read
+    assert answer["error"]["code"] == CANCELLED
+    error = running.call("session/prompt", {"sessionId": session, "prompt": text_prompt("x")})["error"]
+    assert error["code"] == NOT_FOUND
+    assert page(running) == before
+    desk.load(running, session)
+    assert stop_reason(running.prompt(session, "2")) == "end_turn"
 
 
 def test_a_closed_session_is_free_for_another_process(desk: Desk) -> None:

@@ -146,6 +146,7 @@ def test_a_new_title_is_told_listed_and_kept(stage: Stage) -> None:
         {"sessionUpdate": "session_info_update", "title": "My tale"}]
     first.prompt(session, "This would be the title")
     assert [one["title"] for one in first.call("session/list", {})["result"]["sessions"]] == ["My tale"]
+    assert said(first, session, "/rename \x1b]0;An\x07oth\x00er \x9b") == "The session is called: ]0;Another"
     assert said(first, session, "/rename Another") == "The session is called: Another"
     first.close()
     second = stage.start()
@@ -155,12 +156,13 @@ def test_a_new_title_is_told_listed_and_kept(stage: Stage) -> None:
     second.close()
     titles = data(stage.log(session, "looked-at"), "session/title")
     assert [(one["title"], one["source"]) for one in titles] == [
-        ("My tale", {"kind": "user"}), ("Another", {"kind": "user"})]
+        ("My tale", {"kind": "user"}), ("]0;Another", {"kind": "user"}), ("Another", {"kind": "user"})]
     stage.judge()
 
 
 @pytest.mark.parametrize(("text", "answer"), [
     ("/rename", "A title is missing"), ("/rename  \n ", "A title is missing"),
+    ("/rename \x1b", "A title is missing"),
     ("/rename " + "x" * 201, "201 characters, and 200 are allowed"),
 ])
 def test_a_title_that_cannot_be_is_no_title(agent: Workbench, tmp_path: Path, text: str, answer: str) -> None:

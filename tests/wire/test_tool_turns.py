@@ -154,3 +154,15 @@ def test_a_cancelled_command_takes_its_whole_process_tree_along_and_the_next_cal
     assert not (agent.workspace / "two").exists()
     assert [(update["toolCallId"], update["status"]) for update in finals(process.updates(session))] == [
         ("one", "failed"), ("two", "failed")]
+
+
+def test_a_killed_agents_command_takes_its_whole_process_tree_along(agent: Workbench, tmp_path: Path) -> None:
+    agent.open_turns = "the agent is killed in the middle of a turn"
+    tree = "setsid sleep 1000 & (trap '' TERM HUP INT; sleep 1000) & env -i setsid sleep 1000 & touch up; wait"
+    command = call(tool("one", "bash", command=tree, description="d"))
+    process, session = begin(agent, script(tmp_path / "replay", command, says("Never.")), LIVE)
+    process.start_prompt(session, "Run it.")
+    process.wait_until((agent.workspace / "up").exists, "the command's processes")
+    assert len(processes.marked(process.mark)) >= 4
+    process.kill()
+    process.judge()  # waits until they are gone, and not for long

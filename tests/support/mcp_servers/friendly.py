@@ -18,7 +18,15 @@ from typing import Any
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 
 server = MCPServer("friendly", version="1.0", log_level="CRITICAL")
 
@@ -54,9 +62,22 @@ def mixed() -> CallToolResult:
         Image(data=b"nothing", format="png").to_image_content(),
         AudioContent(type="audio", data=base64.b64encode(b"sound").decode(), mime_type="audio/wav"),
         ResourceLink(type="resource_link", uri="file:///a.txt", name="a.txt"),
+        ResourceLink(type="resource_link", uri="file:///c.txt", name="c.txt", title="C", description="The third.",
+                     mime_type="text/plain", size=3),
         EmbeddedResource(type="resource",
                          resource=TextResourceContents(uri="file:///b.txt", text="inside", mime_type="text/plain")),
     ])
+
+
+@server.tool(structured_output=False)
+def held() -> CallToolResult:
+    """Resources that are sent as bytes."""
+    contents = [(b"caf\xc3\xa9", "text/plain"), (b"{}", "application/json"), (b"bare", None), (b"\x00", None),
+                (b"words", "application/pdf"), (b"<svg/>", "image/svg+xml"), (png(), None), (png(), "image/png")]
+    held = [BlobResourceContents(uri=f"file:///{at}", blob=base64.b64encode(data).decode(), mime_type=kind)
+            for at, (data, kind) in enumerate(contents)]
+    held.append(BlobResourceContents(uri="file:///odd", blob="é", mime_type="text/plain"))
+    return CallToolResult(content=[EmbeddedResource(type="resource", resource=one) for one in held])
 
 
 @server.tool(structured_output=False)

@@ -5,7 +5,9 @@ die        prints its second argument on stderr and ends with status 3
 old        speaks the protocol of 2025, prints other things too, and changes its tools when one is called
 shy        like old, and ends when it is asked anything before `initialize`
 odd        like old, with tools whose schemas are odd
-untyped    like old, with a schema that the protocol forbids
+forbidden  like old, with tools among others that the protocol forbids
+novel      like old, and answers calls with content of kinds that nobody knows, or that is not as it should be, and text
+listless   like old, and answers calls with content that is no list
 deaf       like old, and ignores everything after `tools/list`
 garbled    like old, and answers calls with what is no response
 mortal     like old, and ends in the middle of a call
@@ -35,6 +37,21 @@ ODD: list[dict[str, Any]] = [
     {"name": "long" * 30 + "er", "inputSchema": {"type": "object"}},
 ]
 
+FORBIDDEN: list[Any] = [
+    {"name": "untyped", "inputSchema": {"properties": {}}},
+    {"name": "good", "inputSchema": {"type": "object"}},
+    {"name": "text", "inputSchema": {"type": "string"}},
+    {"name": "bare"},
+    {"name": "noted", "inputSchema": {"type": "object"}, "annotations": 5},
+    {"inputSchema": {"type": "object"}},
+    5,
+    {"name": "fine", "inputSchema": {"type": "object"}},
+]
+NOVEL: list[Any] = [
+    {"type": "text", "text": "before"}, {"type": "video", "data": "AAAA"}, {"type": "image", "mimeType": "image/png"},
+    {"kind": "smell"}, 5, {"type": "text", "text": "after"},
+]
+
 
 def hang() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -57,8 +74,8 @@ def say(**message: Any) -> None:
 
 def old(kind: str) -> None:
     tools: list[dict[str, Any]] = ODD if kind == "odd" else [{"name": "first", "inputSchema": {"type": "object"}}]
-    if kind == "untyped":
-        tools = [{"name": "first", "inputSchema": {"properties": {}}}]
+    if kind == "forbidden":
+        tools = FORBIDDEN
     for line in sys.stdin:
         message = json.loads(line)
         method, number = message.get("method"), message.get("id")
@@ -84,6 +101,10 @@ def called(kind: str, number: Any, tools: list[dict[str, Any]]) -> None:
     elif kind == "mortal":
         os.write(2, b"cannot go on: token " + os.environb[b"TOKEN"] + b"\n")
         os._exit(5)
+    elif kind == "novel":
+        say(id=number, result={"content": NOVEL})
+    elif kind == "listless":
+        say(id=number, result={"content": 5})
     else:
         tools[:] = [{"name": "second", "inputSchema": {"type": "object"}}]
         say(method="notifications/tools/list_changed")

@@ -77,10 +77,11 @@ async def test_each_answer_has_its_own_message_id(tmp_path: Path) -> None:
         assert len(set(ids)) == len(ids) == 2
 
 
-def test_a_fast_delta_is_the_frame_the_projection_would_make() -> None:
+@pytest.mark.parametrize("text", ['é"\ud800\n', "", "é" * 1_200_000], ids=["odd", "empty", "huge"])
+def test_a_fast_delta_is_what_the_projection_would_make(text: str) -> None:
     client, slow = FakeClient(), FakeClient()
     name = SessionId('s"1')
-    event = Event(0, 0, AssistantChunk(1, 1, TextDelta(0, 'é"\ud800\n')))
+    event = Event(0, 0, AssistantChunk(1, 1, TextDelta(0, text)))
     ClientView(client, name, Projection(Registry(()), Path("/w")), client.services(name)).event(event)
     view = ClientView(slow, name, Projection(Registry(()), Path("/w")), slow.services(name))
     for update in Projection(Registry(()), Path("/w")).updates(event):

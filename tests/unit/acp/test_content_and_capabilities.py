@@ -40,7 +40,7 @@ def test_text_and_links_are_joined_in_order() -> None:
 
 
 def test_what_a_block_has_besides_is_ignored() -> None:
-    rich = {**LINK, "mimeType": "text/x-python", "size": 3, "title": None, "annotations": {"a": 1}, "_meta": {}}
+    rich: dict[str, Any] = {**LINK, "icons": [], "title": None, "annotations": {"a": 1}, "_meta": {}}
     assert prompt_text(blocks({**TEXT, "annotations": None, "_meta": {"x": 1}}, rich)) == "a[x.py](file:///x.py)"
 
 

@@ -27,6 +27,7 @@ from acp_agent.acp.schema import (
     UserChunk,
 )
 from acp_agent.ids import CallId, MessageId
+from acp_agent.rpc.envelope import to_json
 from acp_agent.session import codec
 from acp_agent.session.events import (
     AssistantChunk,
@@ -36,8 +37,11 @@ from acp_agent.session.events import (
     Event,
     Finish,
     MessageDigests,
+    ReasoningBlock,
+    ReasoningDelta,
     RequestParts,
     RequestSent,
+    SessionCommand,
     SessionConfig,
     SessionTitle,
     Source,
@@ -176,6 +180,48 @@ def test_prompts_are_shown_in_history_only_and_only_the_users_own() -> None:
     note = UserMessage((TextBlock("note"),), Source("plugin", plugin="p"), "user", MessageId("n"))
     assert project([prompt, note]) == []
     assert project([prompt, note], settled=True) == [UserChunk(TextContent("hi"), MessageId("u"))]
+
+
+MOST = 4 * 1024 * 1024 + 1000
+"""Bytes of JSON that one piece of text may come to, and what stands around it."""
+
+HUGE = "\x01" * 1_500_000 + "\u00e9" * 9_000_000
+"""The first of it grows sixfold in JSON."""
+
+
+def test_no_text_is_too_long_for_lines() -> None:
+    blocks = (TextBlock(HUGE), ReasoningBlock(HUGE))
+    bodies: list[Body] = [UserMessage((TextBlock(HUGE),), Source("user"), "user", MessageId("u")), answer("m", *blocks),
+                          SessionCommand(MessageId("p"), HUGE, MessageId("a"), HUGE)]
+    found: dict[tuple[str, str], str] = {}
+    for update in project(bodies, settled=True):
+        assert isinstance(update, UserChunk | AgentChunk | ThoughtChunk)
+        assert isinstance(update.content, TextContent)
+        assert len(to_json(update)) < MOST
+        name = (type(update).__name__, update.message_id)
+        found[name] = found.get(name, "") + update.content.text
+    assert list(found) == [("UserChunk", "u"), ("AgentChunk", "m"), ("ThoughtChunk", thought_id(MessageId("m"))),
+                           ("UserChunk", "p"), ("AgentChunk", "a")]
+    assert set(found.values()) == {HUGE}
+    streamed: list[Body] = [sent("m"), AssistantChunk(1, 1, TextDelta(0, HUGE)),
+                            AssistantChunk(1, 1, ReasoningDelta(1, HUGE))]
+    assert joined(project(streamed)) == [["AgentChunk", "m", HUGE], ["ThoughtChunk", thought_id(MessageId("m")), HUGE]]
+
+
+@pytest.mark.parametrize("diff", [Diff("/w/x", HUGE), Diff("/w/x", "new", HUGE)])
+def test_what_a_call_holds_is_cut_where_no_line_has_room_for_it(diff: Diff) -> None:
+    tool = FakeTool("peek", diffs=(diff, Diff("/w/x", "more", "less")))
+    start, end = project([answer("m", call("c", "peek", a=HUGE)), result("c", HUGE)], tool)
+    (only,) = project([answer("m", call("c", HUGE))])
+    assert all(len(to_json(update)) < 3 * MOST for update in (start, end, only))
+    told = f"(the change is too long to be shown: {len(diff.new_text) + 4} characters of new text)"
+    assert msgspec.json.decode(msgspec.json.encode(end))["content"][0] == {
+        "type": "content", "content": {"type": "text", "text": told}}
+    assert isinstance(start, ToolCallStart)
+    assert isinstance(end, ToolCallUpdate)
+    assert start.raw_input.startswith('{"a":"')
+    for text in (start.raw_input, end.raw_output["text"]):
+        assert text.endswith("[cut: the first 524288 characters are shown]"), text[-100:]
 
 
 def test_plan_title_and_mode_are_shown_whole() -> None:

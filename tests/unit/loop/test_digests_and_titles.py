@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,7 +110,7 @@ def test_a_rewritten_history_is_listed_anew() -> None:
     ("é" * 30, "é" * 20),
     ("x" + "é" * 30, "x" + "é" * 19),
     ("123456789 123456789 123456789 123456789 123", "123456789 123456789 123456789 123456789"),
-    ("", ""), (" \n ", ""),
+    ("", ""), (" \n ", ""), ("\x1b]0;pwn\x07 \x00 \x1b[31mred\x9b1m \x7f", "]0;pwn [31mred1m"), ("\x1b", ""),
 ])
 def test_a_title_is_the_first_five_words_within_forty_bytes(prompt: str, title: str) -> None:
     assert make_title(prompt) == title
@@ -119,3 +121,4 @@ def test_any_prompt_has_a_title_that_can_be_stored(prompt: str) -> None:
     title = make_title(prompt)
     assert len(title.encode()) <= 40
     assert title == title.strip()
+    assert not any(unicodedata.category(one) == "Cc" for one in title)

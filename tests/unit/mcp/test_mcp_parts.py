@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types import Implementation, JSONRPCRequest, JSONRPCResponse
+from pydantic import ValidationError
 
 from acp_agent.mcp.config import HttpServer, StdioServer
+from acp_agent.mcp.mending import Mending
 from acp_agent.mcp.names import MAX_NAME, mcp_parts, server_names, tool_name
+from acp_agent.mcp.sdk import in_words
 from acp_agent.mcp.secrets import Secrets
 from acp_agent.mcp.shown import AbsentTool
 from acp_agent.mcp.tools import object_schema
@@ -116,3 +120,48 @@ def test_a_call_is_shown_by_its_name_alone() -> None:
     assert AbsentTool("mcp__git__log").announce({}, Path("/")).title == "git: log"
     assert AbsentTool("mcp__odd").announce({}, Path("/")).title == "odd"
     assert AbsentTool("mcp__git__log").decode("") == {}
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_a_tool_that_the_sdk_would_drop_without_a_word_is_named_in_versions_that_have_it_dropped(
+    initialized: bool,
+) -> None:
+    mending = Mending()
+    if initialized:
+        mending.arriving(JSONRPCResponse(jsonrpc="2.0", id=0, result={"protocolVersion": "2025-11-25"}))
+    mending.leaving(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/list"))
+    good, bad = ({"name": name, "inputSchema": {"type": "object", "properties": {
+        "a": {"type": "string", "x-mcp-header": header}}}} for name, header in (("good", "A"), ("bad", "not a header")))
+    more = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": [good, bad], **more})
+    mending.arriving(answer)
+    if initialized:
+        assert (answer.result["tools"], mending.unusable) == ([good, bad], [])
+    else:
+        assert answer.result == {"tools": [good], **more}
+        ((name, why),) = mending.unusable
+        assert name == "bad"
+        assert "x-mcp-header" in why
+
+
+def test_answers_to_anything_else_are_left_as_they_are() -> None:
+    mending = Mending()
+    odd = {"tools": [5], "content": [5]}
+    mending.leaving(JSONRPCRequest(jsonrpc="2.0", id=1, method="prompts/list"))
+    for number in (1, 2):
+        answer = JSONRPCResponse(jsonrpc="2.0", id=number, result=odd)
+        mending.arriving(answer)
+        assert answer.result == odd
+    assert mending.unusable == []
+
+
+@pytest.mark.parametrize("given", ["{bad", "{}", "5"])
+def test_a_validations_own_text_inside_of_an_error_is_cut_to_what_it_says(given: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Implementation.model_validate_json(given)
+    told = in_words(Exception(f"Failed to parse: {caught.value}"))
+    assert told.startswith("Failed to parse: ")
+    assert "pydantic" not in told
+    assert "validation error" not in told
+    assert "␊" not in told
+    assert len(told) <= 200

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,35 @@ def test_what_the_agent_said_last_is_shown_before_its_death_is(tmp_path: Path) -
         "not a message (the line is not JSON: JSON is malformed: invalid character (byte 0)): last words",
         "the agent ended with status 5, before it answered initialize"]
     assert done.stderr == "and more\n"
+
+
+AT_ONCE = """
+import json, sys
+results = {"initialize": {"protocolVersion": 1}, "session/new": {"sessionId": "s"},
+           "session/prompt": {"stopReason": "end_turn"}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
+    news = {"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": {
+        "sessionUpdate": "current_mode_update", "currentModeId": asked["method"]}}}
+    print(json.dumps(answer), json.dumps(news), sep=chr(10), flush=True)
+"""
+"""An agent that writes each answer and what follows it with one stroke."""
+
+
+def test_what_comes_of_an_answer_is_shown_before_what_the_agent_said_after_it(tmp_path: Path) -> None:
+    done = chat(tmp_path, "go", agent=shlex.join([sys.executable, "-c", AT_ONCE]))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[:5] == [
+        "mode: initialize", f"session s in {tmp_path.resolve()}", "> go", "mode: session/new", "turn ended: end_turn"]
+
+
+def test_an_answer_that_came_to_nothing_is_told_and_ends_the_turn(tmp_path: Path) -> None:
+    empty = AT_ONCE.replace('"session/prompt": {"stopReason": "end_turn"}', '"session/prompt": ...').replace(
+        "    print", "    if answer['result'] is ...:\n        del answer['result']\n    print")
+    done = chat(tmp_path, "go", agent=shlex.join([sys.executable, "-c", empty]))
+    assert done.returncode == 1
+    assert "the agent's answer to session/prompt has neither a result nor an error" in done.stdout.splitlines()
 
 
 def test_lines_that_are_no_messages_are_told_and_the_turn_goes_on(tmp_path: Path) -> None:

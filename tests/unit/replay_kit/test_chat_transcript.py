@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from replay.artefacts import Side
 from replay.printer import Printer, brief, one_line, visible
 from replay.transcript import Transcript
+from tests.support.schema import Pending, validate_frame
 
 
 class Shown:
@@ -106,11 +108,28 @@ def test_live_output_is_shown_line_by_line_as_it_grows_and_nothing_twice() -> No
     assert shown.lines[3:] == ["  done t", "    three"]
 
 
-def test_output_that_keeps_only_its_tail_is_shown_anew() -> None:
+def test_of_output_that_keeps_only_its_tail_what_came_is_shown() -> None:
     shown = Shown()
-    shown.output("```\n1\n2\n```")
-    shown.output("```\n2\n3\n```")
-    assert shown.lines[1:] == ["    1", "    2", "    2", "    3"]
+    for text in ("1\n2", "2\n3", "3\n2"):
+        shown.output(f"```\n{text}\n```")
+    assert shown.lines[1:] == ["    1", "    2", "    3", "    2"]
+
+
+def test_of_a_list_of_progress_the_lines_that_changed_are_shown_and_the_end_is_shown_whole() -> None:
+    shown = Shown(output_lines=20)
+    for text in ("- a: runs\n", "- a: done\n- b: runs\n", "- a: done\n- b: done\n- c: runs\n"):
+        shown.output(text)
+    assert shown.lines[1:] == ["    - a: runs", "    - a: done", "    - b: runs", "    - b: done", "    - c: runs"]
+    shown.output("All is done:\n- a: done\n- b: done", status="completed")
+    assert shown.lines[6:] == ["  done ", "    All is done:", "    - a: done", "    - b: done"]
+
+
+def test_a_long_output_that_is_another_one_is_shown_anew() -> None:
+    shown = Shown(output_lines=2000)
+    lines = [str(number) for number in range(600)]
+    for text in (lines, [*lines[1:], "x"], ["y", *lines]):
+        shown.output("\n".join([*text, ""]))
+    assert shown.lines[1:] == [f"    {line}" for line in [*lines, "x", "y", *lines]]
 
 
 def test_no_more_of_a_calls_output_is_shown_than_allowed_and_the_rest_is_counted() -> None:
@@ -159,6 +178,117 @@ def test_plans_modes_titles_commands_and_notices_get_a_line() -> None:
     assert shown.lines == [
         "  [x] look", "  [>] act", "  [ ] rest", "  [someday] odd", "mode: fast", "title: A title",
         "commands: /compact", "warning: Slow: very"]
+
+
+def option(name: str, value: str | bool, *choices: str) -> dict[str, Any]:
+    shape = {"type": "boolean"} if isinstance(value, bool) else {
+        "type": "select", "options": [{"value": choice, "name": choice.title()} for choice in choices]}
+    return {"id": name.lower(), "name": name, "currentValue": value, **shape}
+
+
+def test_of_the_settings_of_a_session_those_that_changed_are_shown() -> None:
+    shown = Shown()
+    shown.frame("client", id=1, method="session/new", params={"cwd": "/", "mcpServers": []})
+    shown.frame(id=1, result={"sessionId": "s", "configOptions": [
+        option("Mode", "ask", "ask", "all"), option("Model", "a", "a"), option("Fast", False), option("Old", True)]})
+    fast = option("Fast", True)
+    shown.update("config_option_update", configOptions=[
+        option("Mode", "all", "ask", "all"), option("Model", "a", "a", "b"), fast, option("New", "x", "x"), 5])
+    news = ["Mode: all", "Model: other choices, still a", "Fast: on", "New: x", "Old: gone"]
+    assert shown.lines[0].startswith("an item that cannot be shown (")
+    assert shown.lines[1:] == news
+    shown.update("config_option_update", configOptions=[
+        option("Mode", "all", "ask", "all"), option("Model", "a", "a", "b"), fast, option("New", "x", "x")])
+    shown.update("config_option_update", session="t", configOptions=[fast])
+    assert shown.lines[6:] == ["settings: as before", "session t:", "Fast: on"]
+
+
+def test_what_a_client_set_itself_is_no_news() -> None:
+    shown = Shown()
+    shown.frame("client", id="x", method="session/set_config_option", params={"sessionId": "s"})
+    shown.frame(id="x", result={"configOptions": [option("Mode", "all", "all"), "bad"]})
+    shown.update("config_option_update", configOptions=[option("Mode", "all", "all")])
+    assert shown.lines == ["settings: as before"]
+
+
+def test_children_and_compactions_get_a_line() -> None:
+    shown = Shown()
+    shown.update("subagent_update", sessionId="k", title="Paint", description="It", state={"state": "running"})
+    shown.update("subagent_update", sessionId="k", state={"state": "idle", "stopReason": "error", "error": {
+        "code": -1, "message": "no\npaint"}})
+    shown.update("subagent_update", sessionId="k", title=None)
+    shown.update("compaction_update", compactionId="1", status="in_progress")
+    for text in ("so ", "far"):
+        shown.update("compaction_summary_chunk", compactionId="1", content={"type": "text", "text": text})
+    shown.update("compaction_update", compactionId="1", status="failed", error="full", summary=[
+        {"type": "text", "text": "all"}])
+    assert shown.lines == [
+        "subagent k: Paint: It: running", "subagent k: idle: error: no␊paint", "subagent k", "compaction: in_progress",
+        "so far", "compaction: failed: full", "all"]
+
+
+GOOD: dict[str, Any] = {
+    "text": {"type": "text", "text": "fine"}, "item": {"type": "content", "content": {"type": "text", "text": "fine"}},
+    "entry": {"content": "fine", "status": "pending"}, "command": {"name": "fine", "description": ""},
+    "setting": {"id": "fine", "currentValue": True},
+}
+
+
+@pytest.mark.parametrize(("kind", "member", "good"), [
+    ("plan", "entries", "entry"), ("available_commands_update", "availableCommands", "command"),
+    ("config_option_update", "configOptions", "setting"), ("compaction_update", "summary", "text"),
+    ("tool_call", "content", "item"), ("tool_call_update", "content", "item"),
+])
+def test_a_bad_item_of_a_list_spoils_only_itself(kind: str, member: str, good: str) -> None:
+    shown = Shown()
+    more: dict[str, Any] = {"toolCallId": "c", "title": "t", "compactionId": "1", "status": "completed"}
+    for _ in range(2):
+        shown.update(kind, **more | {member: [5, GOOD[good], {"content": 5, "name": 5, "id": 5, "text": 5}]})
+    text = "\n".join(shown.lines)
+    assert "fine" in text
+    assert "an update that" not in text
+    assert text.count("an item that cannot be shown (") == (2 if kind.startswith("tool_call") else 4)
+
+
+def kinds(file: str) -> list[Any]:
+    schema = json.loads((Path(__file__).parents[2] / "schema" / file).read_text())["$defs"]
+    return [(branch["properties"]["sessionUpdate"]["const"], schema[branch["allOf"][0]["$ref"].split("/")[-1]], schema)
+            for branch in schema["SessionUpdate"]["oneOf"]]
+
+
+def least(shape: Any, schema: Any) -> Any:
+    """A value that a schema accepts, with as little in it as there may be."""
+    while "$ref" in shape:
+        shape = schema[shape["$ref"].split("/")[-1]]
+    for union in ("allOf", "anyOf", "oneOf"):
+        if union in shape:
+            made = least(shape[union][0], schema)
+            return made | filled(shape, schema) if isinstance(made, dict) else made
+    if "const" in shape:
+        return shape["const"]
+    plain: dict[str, Any] = {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": [], "null": None}
+    kind = shape["type"] if isinstance(shape.get("type"), str) else "object"
+    return plain[kind] if kind in plain else filled(shape, schema)
+
+
+def filled(shape: Any, schema: Any) -> dict[str, Any]:
+    return {name: least(shape["properties"][name], schema) for name in shape.get("required", ())}
+
+
+SENT_TOO = {"subagent_update"}
+"""Unstable updates that our own agent sends."""
+
+
+@pytest.mark.parametrize(("kind", "shape", "schema"), [
+    *kinds("schema.json"), *(one for one in kinds("schema.unstable.json") if one[0] in SENT_TOO)])
+def test_every_update_of_the_protocol_can_be_shown(kind: str, shape: Any, schema: Any) -> None:
+    shown = Shown()
+    frame = {"jsonrpc": "2.0", "method": "session/update", "params": {
+        "sessionId": "s", "update": filled(shape, schema) | {"sessionUpdate": kind}}}
+    assert validate_frame(frame, "agent", Pending(), unstable=True) == []
+    shown.transcript.show(json.dumps(frame).encode())
+    shown.transcript.note("end")
+    assert not [line for line in shown.lines if "cannot be shown" in line]
 
 
 def test_the_newest_usage_is_told_at_the_end_of_a_turn() -> None:

@@ -114,6 +114,47 @@ def test_a_broken_statement_is_reported_with_its_number(number: int, monkeypatch
     assert f"BROKEN {number:>2} [" in as_text([verdict])
 
 
+ENDLESS = """
+import sys
+line = sys.argv[1] + chr(10)
+for _ in sys.stdin:
+    while True:
+        sys.stdout.write(line)
+"""
+
+
+@pytest.mark.parametrize("line", [
+    "hello", '{"jsonrpc":"2.0","method":"session/update","params":{}}', '{"jsonrpc":"2.0","id":9,"result":{}}',
+    '{"jsonrpc":"2.0","id":1,"method":"session/request_permission","params":{}}', '{"jsonrpc":"2.0","id":9}',
+])
+def test_an_agent_that_writes_without_end_is_left_and_told_on(tmp_path: Path, line: str) -> None:
+    done = lint("--json", "--only", "1,18", sys.executable, "-c", ENDLESS, line, directory=tmp_path)
+    assert done.returncode == 1, done.stderr
+    initialize = found(done)[18]
+    assert [finding["what"] for finding in initialize["findings"]][-1] == (
+        "no response to request 1: the agent wrote more than 10000 lines to its stdout; nothing more was read")
+    assert all(0 < len(finding["lines"]) <= 8 for finding in initialize["findings"])
+
+
+MANY = """
+import json, sys
+for line in sys.stdin:
+    for number in range(50):
+        print(json.dumps({"jsonrpc": "2.0", "method": f"no/such{number}"}))
+    print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "result": {"protocolVersion": 1}}), flush=True)
+"""
+
+
+def test_of_many_breaches_of_one_statement_some_are_told_and_that_there_are_more() -> None:
+    run = Run((sys.executable, "-c", MANY), Limits(20, prompts=False), frozenset({1}), lambda _: None)
+    (verdict,) = asyncio.run(run.verdicts())
+    told = [finding.what for finding in verdict.findings]
+    assert (len(told), told[0].split('"')[1], told[19].split('"')[1]) == (21, "no/such0", "no/such19")
+    assert told[20] == "and more of the kind, of which this is the first"
+    assert "no/such20" in verdict.findings[20].lines[-1]
+    assert all(len(finding.lines) <= 8 for finding in verdict.findings)
+
+
 OUR_OWN = {3, 4, 9, 14, 16, 17, 21, 23, 26, 36, 39, 40, 41, 45, 48, 51, 55, 58, 60, 61, 69, 82, 83, 84, 85, 86, 88}
 """Statements tried on our own agent here, those with the longest checks; the conformance tests have them all."""
 

@@ -138,13 +138,44 @@ def test_an_error_is_a_response_also_beside_a_null_result() -> None:
 
 
 def test_a_response_with_both_members_holds_neither() -> None:
-    assert response(b'{"jsonrpc":"2.0","id":3,"result":{},"error":{}}') == Response(3)
+    both = response(b'{"jsonrpc":"2.0","id":3,"result":{},"error":{}}')
+    assert both == Response(3, flaw="has both a result and an error")
 
 
-@pytest.mark.parametrize("raw", ['"3"', "null", "3.0", "-3", "1" * 30, "{}"])
+NOBODY = ["null", "-3", "3.5", "1" * 30, "1e999", "{}", "[3]", "true", '"x"', '"3_0"', '" 3"', '"nan"', '""']
+"""Ids that mean no request of ours."""
+
+
+@pytest.mark.parametrize("raw", NOBODY)
 def test_a_response_to_an_id_we_never_use_is_a_response_to_nobody(raw: str) -> None:
     assert response(f'{{"jsonrpc":"2.0","id":{raw},"result":{{}}}}'.encode()).id is None
     assert response(b'{"jsonrpc":"2.0","result":{}}').id is None
+
+
+@pytest.mark.parametrize("raw", ['"3"', "3.0", "3e0", '"3.0"', "0.3E1"])
+@pytest.mark.parametrize("member", ['"result":{}', '"error":{"code":1,"message":""}'])
+def test_a_response_whose_id_has_another_form_than_ours_is_to_that_request_and_of_no_use(
+    raw: str, member: str,
+) -> None:
+    odd = response(f'{{"jsonrpc":"2.0","id":{raw},{member}}}'.encode())
+    assert odd == Response(3, flaw=f"has the id {raw}, which is not the 3 that was sent")
+    zero = response(b'{"jsonrpc":"2.0","id":-0,"result":{}}')
+    assert (zero.id, bool(zero.flaw)) == (0, True)
+
+
+@pytest.mark.parametrize("raw", ["3", '"3"', "3.0"])
+def test_an_id_alone_is_no_message_and_may_be_an_answer_that_came_to_nothing(raw: str) -> None:
+    message = classify(f'{{"jsonrpc":"2.0","id":{raw}}}'.encode())
+    assert isinstance(message, Malformed)
+    assert message.id == b"null"
+    assert message.spoilt == Response(3, flaw="has neither a result nor an error")
+
+
+@pytest.mark.parametrize("raw", NOBODY)
+def test_an_id_alone_that_we_never_use_is_no_answer(raw: str) -> None:
+    message = classify(f'{{"jsonrpc":"2.0","id":{raw}}}'.encode())
+    assert isinstance(message, Malformed)
+    assert message.spoilt is None
 
 
 def test_half_an_emoji_is_replaced_and_the_rest_of_the_line_kept() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct, UnsetType
 
-from acp_agent.rpc.envelope import Response, classify
+from acp_agent.rpc.envelope import Malformed, Response, classify
 from acp_agent.rpc.peer import Peer, PeerError, PeerGone, PeerUnclear
 
 
@@ -39,7 +39,8 @@ class Wire:
         return [msgspec.json.decode(line) for line in self.lines]
 
     def answer(self, line: str) -> None:
-        response = classify(line.encode())
+        message = classify(line.encode())
+        response = message.spoilt if isinstance(message, Malformed) else message
         assert isinstance(response, Response)
         self.peer.resolve(response)
 
@@ -211,7 +212,7 @@ def test_a_wait_cancelled_after_the_answer_came_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize("line", [
-    '{"jsonrpc":"2.0","id":9,"result":{}}', '{"jsonrpc":"2.0","id":"0","result":{}}',
+    '{"jsonrpc":"2.0","id":9,"result":{}}', '{"jsonrpc":"2.0","id":"9","result":{}}', '{"jsonrpc":"2.0","id":9.0}',
     '{"jsonrpc":"2.0","id":9,"error":{}}', '{"result":{}}',
 ])
 def test_an_answer_to_nothing_is_dropped(line: str) -> None:
@@ -222,6 +223,22 @@ def test_an_answer_to_nothing_is_dropped(line: str) -> None:
         assert not task.done()
         wire.answer('{"jsonrpc":"2.0","id":0,"result":{"text":"x"}}')
         assert (await task).text == "x"
+
+    run(test)
+
+
+@pytest.mark.parametrize("rest", [
+    '"id":0', '"id":"0"', '"id":"0","result":{"text":"x"}', '"id":0.0,"result":{"text":"x"}',
+    '"id":"0","error":{"code":1,"message":"m"}', '"id":0,"result":{},"error":{}',
+])
+def test_an_answer_of_no_use_ends_the_wait_and_a_better_one_comes_too_late(rest: str) -> None:
+    async def test(wire: Wire) -> None:
+        task = wire.ask()
+        await begin(task)
+        wire.answer(f'{{"jsonrpc":"2.0",{rest}}}')
+        wire.answer('{"jsonrpc":"2.0","id":0,"result":{"text":"x"}}')
+        with pytest.raises(PeerUnclear, match="the client's answer to ask has "):
+            await task
 
     run(test)
 

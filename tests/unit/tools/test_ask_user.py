@@ -120,6 +120,15 @@ def test_types_are_not_stretched(asking: AskingSession, user: FakeUser, kind: st
     assert code_of(asking.run(ASK, message="m", fields=[{"name": "f", "type": kind}])) == "BAD_ANSWER"
 
 
+@pytest.mark.parametrize(("value", "shown"), [(5, "5"), (5.0, "5"), (-3.0, "-3"), (0.0, "0")])
+def test_a_whole_number_written_as_a_fraction_is_an_integer(
+    asking: AskingSession, user: FakeUser, value: float, shown: str,
+) -> None:
+    user.reply = Reply("accept", {"f": value})
+    outcome = asking.run(ASK, message="m", fields=[{"name": "f", "type": "integer"}])
+    assert text_of(outcome) == f"The user answered:\nf: {shown}"
+
+
 def test_an_optional_field_may_stay_empty(asking: AskingSession, user: FakeUser) -> None:
     user.reply = Reply("accept", {})
     outcome = asking.run(ASK, message="m", fields=[{"name": "f", "required": False}])
