@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote, urlsplit
 
 from acp_agent.mcp.config import HttpServer, ServerConfig
@@ -14,6 +15,9 @@ _SHORTEST_WORD = 8
 
 HIDDEN = "[hidden]"
 
+_CUT = re.compile("([^…]+)…")
+"""A text up to where it was cut."""
+
 
 class Secrets:
     """Hides a server's environment values, header values and what an address holds beside host and path."""
@@ -24,10 +28,17 @@ class Secrets:
         self._values = sorted(words | {value for value in whole if len(value) >= _SHORTEST}, key=len, reverse=True)
 
     def hide(self, text: str) -> str:
-        """`text` without them."""
+        """`text` without them, also where one was cut off with the rest of a text that was too long."""
         for value in self._values:
             text = text.replace(value, HIDDEN)
-        return text
+        return _CUT.sub(self._hide_beginning, text)
+
+    def _hide_beginning(self, cut: re.Match[str]) -> str:
+        """What stands before a cut, without the beginning of a value at its end."""
+        before = cut[1]
+        longest = max((size for value in self._values for size in range(_SHORTEST, len(value))
+                       if before.endswith(value[:size])), default=0)
+        return f"{before[:len(before) - longest]}{HIDDEN}…" if longest else cut[0]
 
 
 def _values(config: ServerConfig) -> list[str]:

@@ -90,6 +90,15 @@ def test_what_a_server_is_given_is_hidden_wherever_it_turns_up() -> None:
     assert told == "cannot reach https://[hidden]@example.org/mcp?[hidden]#[hidden]: [hidden], [hidden], [hidden]"
 
 
+@pytest.mark.parametrize("size", range(4, 25))
+def test_the_beginning_of_a_value_at_which_a_text_was_cut_is_hidden(size: int) -> None:
+    secret = "hush-" + "0123456789" * 2
+    web = Secrets(HttpServer("a", "http://x/", (("X-Key", secret),)))
+    assert web.hide(f"went to {secret[:size]}…, then on") == "went to [hidden]…, then on"
+    assert web.hide("went to hus… and to a hush") == "went to hus… and to a hush"
+
+
+
 # ---------------------------------------------------------------- calls
 
 
