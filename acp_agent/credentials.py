@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+
+from acp_agent.errors import AgentError
 
 VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """The providers that need a key, and the variable that may hold it."""
 
 
+class KeysDamaged(AgentError):
+    """The file of stored keys is there and cannot be used. It is left as it is: it may hold keys all the same."""
+
+    def __init__(self, file: Path, what: str) -> None:
+        """`what` is wrong with it; nothing that stands in it."""
+        super().__init__(f"the stored keys cannot be used: {file} {what}; mend it, or move it away and log in again "
+                         "with `acp-agent login` for each provider", file=str(file))  # fmt: skip
+        self.what = what
+
+
 class Credentials:
     """Keys by provider. They are looked up anew each time: a login in a terminal counts at once.
 
-    A key leaves this object only through `key`; no message holds one.
+    A key leaves this object only through `key`; no message holds one. Whatever looks into the file raises `KeysDamaged`
+    where it cannot be used, and then nothing is written to it.
     """
 
     def __init__(self, file: Path, environ: Mapping[str, str]) -> None:
@@ -45,14 +59,43 @@ class Credentials:
             self._write(keys)
 
     def _all(self) -> dict[str, str]:
-        """What cannot be read holds no key."""
+        """What is stored; a file that is not there, or has nothing in it, holds no key."""
+        data = self._read()
+        if not data.strip():
+            return {}
         try:
-            read = json.loads(self.file.read_bytes())
-        except (OSError, ValueError):
-            return {}
+            read = json.loads(data)
+        except json.JSONDecodeError as error:
+            raise self._damaged(f"is not JSON (line {error.lineno}, column {error.colno})") from None
+        except (ValueError, RecursionError):
+            raise self._damaged("is not JSON") from None
         if not isinstance(read, dict):
-            return {}
-        return {name: key for name, key in read.items() if isinstance(key, str) and key}
+            raise self._damaged("is not a JSON object of providers and keys")
+        for name, key in read.items():
+            if not isinstance(key, str):
+                whose = f"the key of {name}" if name in VARIABLES else "a key"
+                raise self._damaged(f"has something that is no text as {whose}")
+        return {name: key for name, key in read.items() if key}
+
+    def _read(self) -> bytes:
+        try:
+            handle = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe's writer is not waited for
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise self._damaged(f"cannot be read: {error.strerror}") from None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise self._damaged("is no regular file")
+            with open(handle, "rb", closefd=False) as file:
+                return file.read()
+        except OSError as error:
+            raise self._damaged(f"cannot be read: {error.strerror}") from None
+        finally:
+            os.close(handle)
+
+    def _damaged(self, what: str) -> KeysDamaged:
+        return KeysDamaged(self.file, what)
 
     def _write(self, keys: Mapping[str, str]) -> None:
         """All keys at once or not at all."""

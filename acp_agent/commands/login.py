@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 
-from acp_agent.credentials import VARIABLES, Credentials
+from acp_agent.credentials import VARIABLES, Credentials, KeysDamaged
 
 HELP = """\
 usage: acp-agent [FLAGS] login [PROVIDER]
@@ -25,6 +25,14 @@ example:
 
 def login(provider: str, credentials: Credentials) -> int:
     """Ask and store; the exit status."""
+    try:
+        credentials.stored(provider)  # nobody is asked for a key that cannot be stored
+        return _login(provider, credentials)
+    except KeysDamaged as damage:
+        return _failed(f"no key is stored, and nothing was changed: {damage.message}")
+
+
+def _login(provider: str, credentials: Credentials) -> int:
     key = _ask(provider)
     if key is None or not key.strip():
         return _failed("no key was given, and nothing was changed")

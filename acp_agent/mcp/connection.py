@@ -17,6 +17,7 @@ from msgspec import Struct
 from acp_agent import __version__
 from acp_agent.mcp.config import HttpServer, ServerConfig
 from acp_agent.mcp.http import HttpLink
+from acp_agent.mcp.mending import Mending
 from acp_agent.mcp.sdk import in_words, load_sdk, shortened
 from acp_agent.mcp.secrets import Secrets
 from acp_agent.mcp.stdio import StdioLink
@@ -63,13 +64,14 @@ class Connecting(Struct, frozen=True):
 
 class Ready(Struct, frozen=True):
     """Connected. `tools` as the server lists them, `left_out` says that it has more than `MAX_TOOLS`; `version` is
-    of the protocol spoken.
+    of the protocol spoken. `unusable` are tools that the protocol does not allow: name and why.
     """
 
     tools: tuple[Tool, ...]
     title: str
     version: str
     left_out: bool = False
+    unusable: tuple[tuple[str, str], ...] = ()
 
 
 class Failed(Struct, frozen=True):
@@ -104,6 +106,7 @@ class Connection:
         self._limit = limit
         self._secrets = Secrets(config)
         self._client: Client | None = None
+        self._mending = Mending()
         self._task: asyncio.Task[Any] | None = None
         self._whole = anyio.CancelScope()
         self._calls: TaskGroup | None = None
@@ -167,9 +170,10 @@ class Connection:
         from mcp_types import Implementation
 
         link = HttpLink(self.config) if isinstance(self.config, HttpServer) else StdioLink(self.config, self._cwd)
+        self._mending = Mending()
         try:
             async with Client(
-                link.transport(), mode=mode, message_handler=self._message, cache=None,
+                self._mending.over(link.transport()), mode=mode, message_handler=self._message, cache=None,
                 client_info=Implementation(name="acp-replay", version=__version__), read_timeout_seconds=CALL_LIMIT,
             ) as client:
                 await self._list(client)
@@ -201,6 +205,7 @@ class Connection:
 
     async def _list(self, client: Client) -> None:
         tools: list[Tool] = []
+        self._mending.unusable.clear()
         if client.server_capabilities.tools is not None:
             cursor: str | None = None
             while len(tools) <= MAX_TOOLS:
@@ -211,7 +216,8 @@ class Connection:
                 cursor = page.next_cursor
         info = client.server_info
         title = "" if info is None else shortened(f"{info.name} {info.version}")
-        ready = Ready(tuple(tools[:MAX_TOOLS]), title, client.protocol_version, len(tools) > MAX_TOOLS)
+        unusable = tuple((self._secrets.hide(name), self._secrets.hide(why)) for name, why in self._mending.unusable)
+        ready = Ready(tuple(tools[:MAX_TOOLS]), title, client.protocol_version, len(tools) > MAX_TOOLS, unusable)
         if ready != self.state:
             self._become(ready)
 

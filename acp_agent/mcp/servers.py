@@ -24,6 +24,9 @@ from acp_agent.mcp.names import server_names, tool_name
 from acp_agent.mcp.tools import McpTool
 from acp_agent.visible import one_line
 
+SHOWN_UNUSABLE = 5
+"""Tools that cannot be used of which the user is told why; of the rest, how many."""
+
 
 class ServerReport(Struct, frozen=True):
     """How a server is doing, for the user: one line, and the names of its tools."""
@@ -34,16 +37,21 @@ class ServerReport(Struct, frozen=True):
 
 
 class McpServers:
-    """A session's servers. `changed` is told when the tools are others, `failed` of each server that fails."""
+    """A session's servers. `changed` is told when the tools are others, `failed` of each server that fails, and
+    `unusable` of each that has tools which cannot be used.
+    """
 
     def __init__(
         self, configs: Sequence[ServerConfig], cwd: Path, keep: KeepImage, *, changed: Callable[[], None],
-        failed: Callable[[str, str], None], limit: float = CONNECT_LIMIT,
+        failed: Callable[[str, str], None], unusable: Callable[[str, str], None], limit: float = CONNECT_LIMIT,
     ) -> None:
         """`limit` is how many seconds each has to get ready."""
         self._keep = keep
         self._on_change = changed
         self._on_failure = failed
+        self._on_unusable = unusable
+        self._told: dict[Connection, str] = {}
+        """What was said of unusable tools last."""
         self._connections = [Connection(config, cwd, self._changed, limit=limit) for config in configs]
         self._names = server_names([config.name for config in configs])
         self._tools: tuple[McpTool, ...] = ()
@@ -77,6 +85,10 @@ class McpServers:
         self._tools = self._named()
         if isinstance(connection.state, Failed):
             self._on_failure(one_line(connection.name), connection.state.reason)
+        said = _unusable(connection)
+        if said and said != self._told.get(connection):
+            self._on_unusable(one_line(connection.name), said)
+        self._told[connection] = said
         self._on_change()
 
     def _named(self) -> tuple[McpTool, ...]:
@@ -107,8 +119,20 @@ def _state(connection: Connection) -> str:
         case Ready(title=title, left_out=left_out):
             ready = f"ready ({title})" if title else "ready"
             cut = f", with more than {MAX_TOOLS} tools: the first {MAX_TOOLS} are offered" if left_out else ""
-            return ready + cut
+            unusable = _unusable(connection)
+            return f"{ready}{cut}; {unusable}" if unusable else ready + cut
         case Failed(reason):
             return f"failed: {reason}"
         case Closed():
             return "ended"
+
+
+def _unusable(connection: Connection) -> str:
+    """Which of a server's tools cannot be used, and why; empty when all can."""
+    match connection.state:
+        case Ready(unusable=unusable, tools=tools) if unusable:
+            shown = "; ".join(f"{name}: {why}" for name, why in unusable[:SHOWN_UNUSABLE])
+            rest = f"; and {len(unusable) - SHOWN_UNUSABLE} more" if len(unusable) > SHOWN_UNUSABLE else ""
+            return f"{len(unusable)} of {len(unusable) + len(tools)} tools cannot be used: {shown}{rest}"
+        case _:
+            return ""

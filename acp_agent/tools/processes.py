@@ -1,7 +1,8 @@
 """Running a command to its end, or ending it: with everything it started.
 
 A command gets a session and process group of its own and a mark of its own in its environment. The group
-catches what a shell starts the usual way; the mark (Linux) also what left the group.
+catches what a shell starts the usual way; the mark (Linux) also what left the group. That holds when this process is
+killed, too: see `watchman`.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from anyio import to_thread
 from msgspec import Struct
 
+from acp_agent.tools.trees import POLL, Known, members, signal_group, signal_one
+from acp_agent.tools.watchman import watched
+
 DRAIN = 0.25
 """Seconds to wait for output after the command itself has ended: whoever still holds the pipe is left behind."""
-
-POLL = 0.01
-"""Seconds between looks at processes that are not ours to wait for."""
 
 Sink = Callable[[int, bytes], None]
 """Takes output as it comes: 1 or 2 for stdout or stderr, and the bytes."""
@@ -59,21 +59,23 @@ async def run_process(
     started, and ValueError for a NUL in it.
     """
     mark = f"_AGENT_COMMAND_{os.urandom(8).hex()}"
-    pipes = _Pipes(sink)
-    transport, cancelled = await start(
-        lambda: pipes, command, cwd=cwd, env={**env, mark: "1"}, stdin=asyncio.subprocess.DEVNULL)
-    try:
-        if cancelled is not None:
-            raise cancelled
-        return await _follow(transport, pipes, mark, timeout)
-    except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):
-            await kill_tree(transport.get_pid(), mark, ON_CANCEL)
-        raise
-    finally:
-        if not pipes.exited.done():
-            _signal_group(transport.get_pid(), signal.SIGKILL)
-        transport.close()
+    with watched(mark) as tell_pid:
+        pipes = _Pipes(sink)
+        transport, cancelled = await start(
+            lambda: pipes, command, cwd=cwd, env={**env, mark: "1"}, stdin=asyncio.subprocess.DEVNULL)
+        try:
+            tell_pid(transport.get_pid())
+            if cancelled is not None:
+                raise cancelled
+            return await _follow(transport, pipes, mark, timeout)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await kill_tree(transport.get_pid(), mark, ON_CANCEL)
+            raise
+        finally:
+            if not pipes.exited.done():
+                signal_group(transport.get_pid(), signal.SIGKILL)
+            transport.close()
 
 
 async def start(
@@ -106,7 +108,7 @@ async def _follow(transport: asyncio.SubprocessTransport, pipes: _Pipes, mark: s
         await kill_tree(pid, mark, ON_TIMEOUT)
         await asyncio.wait((pipes.exited,), timeout=DRAIN)
     await asyncio.wait((pipes.drained,), timeout=DRAIN)
-    _signal_group(pid, signal.SIGKILL)
+    signal_group(pid, signal.SIGKILL)
     await kill_tree(pid, mark, ON_END)
     pipes.sink = _nowhere
     status = transport.get_returncode()
@@ -163,109 +165,20 @@ async def kill_tree(pid: int, mark: str, patience: Patience) -> None:
     known = await _send(signal.SIGTERM, pid, mark, frozenset())
     while known and time.monotonic() < start + patience.grace:
         await anyio.sleep(POLL)
-        known = await to_thread.run_sync(_members, pid, mark, known)
+        known = await to_thread.run_sync(members, {mark: pid}, known)
     while known and time.monotonic() < start + patience.total:
         known = await _send(signal.SIGKILL, pid, mark, known)
         await anyio.sleep(POLL)
 
 
-async def _send(number: signal.Signals, pid: int, mark: str, known: frozenset[_Known]) -> frozenset[_Known]:
+async def _send(number: signal.Signals, pid: int, mark: str, known: frozenset[Known]) -> frozenset[Known]:
     """Signal everyone of the tree; who that was (the group counts as one where its members are not known)."""
-    members = await to_thread.run_sync(_members, pid, mark, known)
-    _signal_group(pid, number)
-    for member in members:
-        if member.pid != pid:
-            _signal(member.pid, number)
-    return members
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        # Nobody is left; macOS says "not permitted" when only zombies are.
-        return
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        # Gone, or a program with another user's rights, which is not ours to end.
-        return
-
-
-class _Known(Struct, frozen=True):
-    """One process, told from a later one with the same number by when it started."""
-
-    pid: int
-    started: int
-
-
-class _Process(Struct, frozen=True):
-    pid: int
-    started: int
-    parent: int
-    group: int
-    session: int
-
-
-def _members(pid: int, mark: str, known: frozenset[_Known]) -> frozenset[_Known]:
-    """The living processes of a tree: of `pid`'s group or session, below it, marked, or known from before."""
-    if not sys.platform.startswith("linux"):
-        return frozenset({_Known(pid, 0)}) if _group_lives(pid) else frozenset()
-    flag = mark.encode() + b"="
-    processes = {process.pid: process for process in _processes()}
-    found: dict[int, _Known] = {}
-    for process in processes.values():
-        key = _Known(process.pid, process.started)
-        if key in known or pid in (process.group, process.session) or flag in _environment(process.pid):
-            found[process.pid] = key
-    growing = True
-    while growing:
-        below = {
-            process.pid: _Known(process.pid, process.started)
-            for process in processes.values()
-            if process.parent in found and process.pid not in found
-        }
-        found.update(below)
-        growing = bool(below)
-    return frozenset(found.values())
-
-
-def _group_lives(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _processes() -> Iterator[_Process]:
-    """Every process of the system but zombies and this one."""
-    own = os.getpid()
-    for entry in os.scandir("/proc"):
-        if entry.name.isdecimal() and int(entry.name) != own and (process := _process(entry.name)) is not None:
-            yield process
-
-
-def _process(number: str) -> _Process | None:
-    try:
-        text = Path(f"/proc/{number}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
-    # The name in parentheses may hold anything; the numbers follow its last one. See proc_pid_stat(5).
-    fields = text[text.rfind(")") + 2 :].split()
-    if fields[0] in "ZX":
-        return None
-    return _Process(int(number), int(fields[19]), int(fields[1]), int(fields[2]), int(fields[3]))
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
+    found = await to_thread.run_sync(members, {mark: pid}, known)
+    signal_group(pid, number)
+    for member, _ in found:
+        if member != pid:
+            signal_one(member, number)
+    return found
 
 
 __all__ = ["DRAIN", "ON_CANCEL", "ON_TIMEOUT", "Exit", "Patience", "Sink", "kill_tree", "run_process", "start"]

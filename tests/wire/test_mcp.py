@@ -240,6 +240,24 @@ def test_a_failure_is_told_to_the_user_without_secrets(agent: Workbench, tmp_pat
     assert HUSH not in process.stderr
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_tools_that_cannot_be_used_are_told_to_the_user_and_the_others_can(
+    agent: Workbench, tmp_path: Path, shown: bool,
+) -> None:
+    process = serving(agent, tmp_path, call(tool("g", "mcp__rude__good")), says("Done."),
+                      capabilities=NOTICES if shown else {})
+    session = new(process, server(process, "rude", "forbidden"))
+    assert process.prompt(session, "Go.")["result"] == {"stopReason": "end_turn"}
+    process.prompt(session, "/mcp")
+    process.close()
+    assert [update["status"] for update in finals(process, session)] == ["completed"]
+    notices = [update for update in process.updates(session) if update["sessionUpdate"] == "notice"]
+    assert [notice["title"] for notice in notices] == ["Tools of the MCP server rude cannot be used"][: int(shown)]
+    why = "6 of 8 tools cannot be used: untyped: inputSchema.type: Field required; "
+    assert all(notice["description"].startswith(why) for notice in notices)
+    assert f"session {session}: the MCP server rude: {why}" in process.stderr
+
+
 def test_without_the_package_the_session_is_made_and_says_what_to_install(agent: Workbench, tmp_path: Path) -> None:
     (tmp_path / "missing" / "mcp").mkdir(parents=True)
     (tmp_path / "missing" / "mcp" / "__init__.py").write_text("raise ModuleNotFoundError('no mcp', name='mcp')\n")

@@ -31,12 +31,14 @@ class Bench:
 
     def __init__(self, directory: Path, limit: float, *entries: dict[str, Any]) -> None:
         self.failures: list[tuple[str, str]] = []
+        self.unusable: list[tuple[str, str]] = []
         self.changes = 0
         self.kept: list[Image] = []
         self.directory = directory
         configs = read_servers([msgspec.Raw(msgspec.json.encode(entry)) for entry in entries])
         self.servers = McpServers(configs, directory, self._keep, changed=self._changed,
-                                  failed=lambda name, why: self.failures.append((name, why)), limit=limit)
+                                  failed=lambda name, why: self.failures.append((name, why)),
+                                  unusable=lambda name, what: self.unusable.append((name, what)), limit=limit)
 
     async def _keep(self, data: bytes, image: Image, name: str) -> ImageBlock:
         self.kept.append(image)
@@ -120,16 +122,28 @@ async def test_a_servers_tools_are_called_by_their_new_names(friendly: dict[str,
 async def test_answers_of_every_kind_are_given_on(friendly: dict[str, Any], tmp_path: Path) -> None:
     async with running(tmp_path, friendly) as bench:
         mixed = await bench.call("mcp__friendly__mixed")
-        assert [type(part) for part in mixed.content] == [TextBlock, ImageBlock, *[TextBlock] * 4]
+        assert [type(part) for part in mixed.content] == [TextBlock, ImageBlock, *[TextBlock] * 5]
         assert bench.kept == [Image("image/png", 1, 1)]
-        first, broken, audio, link, inside = texts(mixed)
+        first, broken, audio, link, described, inside = texts(mixed)
         assert (first, audio) == ("First.", "(audio, audio/wav, which cannot be listened to here)")
         assert broken.startswith("(an image that cannot be shown: ")
         assert (link, inside) == ("[a.txt](file:///a.txt)", "file:///b.txt:\ninside")
+        assert described == "[c.txt](file:///c.txt) (title: C; text/plain; 3 bytes): The third."
         assert texts(await bench.call("mcp__friendly__structured")) == ['{\n  "answer": 42\n}']
         whole, cut = texts(await bench.call("mcp__friendly__huge", size=3 * MAX_TEXT))
         assert (len(whole), cut) == (MAX_TEXT, f"[cut: the answer has {3 * MAX_TEXT} characters of text, the first "
                                                f"{MAX_TEXT} are shown]")
+
+
+async def test_resources_sent_as_bytes_are_given_on_as_what_they_are(friendly: dict[str, Any], tmp_path: Path) -> None:
+    async with running(tmp_path, friendly) as bench:
+        held = await bench.call("mcp__friendly__held")
+        assert bench.kept == [Image("image/png", 1, 1)] * 2
+        assert [type(part) for part in held.content] == [*[TextBlock] * 6, *[ImageBlock] * 2, TextBlock]
+        assert texts(held) == [
+            "file:///0:\ncafé", "file:///1:\n{}", "file:///2:\nbare", "(file:///3, of an unknown type, is not text)",
+            "(file:///4, application/pdf, is not text)", "file:///5:\n<svg/>",
+            "(file:///odd, text/plain, is not base64)"]
 
 
 async def test_a_cancelled_call_is_told_to_the_server_and_its_progress_was_shown(
@@ -210,7 +224,6 @@ async def test_of_the_agents_environment_a_server_gets_what_is_harmless(
      "there is no program '/no/such/program' that can be run"),
     ({"name": "none", "command": "no-such-program", "args": [], "env": []},
      "there is no program 'no-such-program' that can be run"),
-    (mcp_servers.stdio("rude", "untyped"), "its answer cannot be read: tools.0.inputSchema.type: Field required"),
     ({"name": "mute", "command": "true", "args": [], "env": []}, "it ended"),
     ({"name": "mute", "command": "sleep", "args": ["1000"], "env": []}, "it was not ready within 3 s"),
     ({"type": "http", "name": "web", "url": "http://127.0.0.1:9/mcp", "headers": []}, "All connection attempts failed"),
@@ -292,6 +305,35 @@ async def test_an_answer_that_is_none_fails_the_call(tmp_path: Path) -> None:
         with pytest.raises(ToolFailure, match=r"^the MCP server 'rude': its answer is no JSON-RPC response$"):
             await bench.call("mcp__rude__first")
         assert bench.states == ["ready (rude 0)"]
+
+
+async def test_tools_that_the_protocol_forbids_take_no_other_along_and_the_user_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path, mcp_servers.stdio("rude", "forbidden", env={"TOKEN": "bare"})) as bench:
+        told = ("6 of 8 tools cannot be used: untyped: inputSchema.type: Field required; "
+                "text: inputSchema.type: Input should be 'object'; [hidden]: inputSchema: Field required; "
+                "noted: annotations: Input should be a valid dictionary or instance of ToolAnnotations; "
+                "one without a name: name: Field required; and 1 more")
+        assert bench.names == ["mcp__rude__good", "mcp__rude__fine"]
+        assert bench.states == [f"ready (rude 0); {told}"]
+        assert bench.unusable == [("rude", told)]
+        assert bench.failures == []
+        await bench.call("mcp__rude__good")
+        await bench.until(lambda: bench.names == ["mcp__rude__second"])
+        assert (bench.states, len(bench.unusable)) == (["ready (rude 0)"], 1)
+
+
+async def test_content_of_unknown_kinds_takes_no_other_along(tmp_path: Path) -> None:
+    async with running(tmp_path, mcp_servers.stdio("rude", "novel")) as bench:
+        assert texts(await bench.call("mcp__rude__first")) == [
+            "before", "(content of an unknown kind: video)",
+            "(content of the kind image that is not as the protocol has it)", "(content of an unknown kind)",
+            "(content of an unknown kind)", "after"]
+
+
+async def test_content_that_is_no_list_fails_the_call(tmp_path: Path) -> None:
+    async with running(tmp_path, mcp_servers.stdio("rude", "listless")) as bench:
+        with pytest.raises(ToolFailure, match=r"its answer cannot be read: content: Input should be a valid list$"):
+            await bench.call("mcp__rude__first")
 
 
 async def test_a_servers_last_words_are_told_without_its_secrets(tmp_path: Path) -> None:

@@ -268,9 +268,13 @@ def test_cancelling_leaves_no_descendant_and_is_quick(session: ToolSession) -> N
 @linux
 def test_cancelling_while_a_command_is_being_started_leaves_no_descendant(session: ToolSession) -> None:
     """On a busy machine a command can be far along before the agent knows that it has started it."""
+    run(session, "true")  # with the first command, its watchman is started
+    children = Path("/proc/thread-self/children")
+    before = children.read_text()
+
     async def scenario() -> None:
         call = asyncio.ensure_future(session.call(BASH, command=TREE, description="d"))
-        while not Path("/proc/thread-self/children").read_text():  # noqa: ASYNC110 - the kernel sets no event
+        while children.read_text() == before:  # noqa: ASYNC110 - the kernel sets no event
             await asyncio.sleep(0)
         while not written(session, *FAMILY)():
             time.sleep(0.005)  # noqa: ASYNC251 - the event loop gets no turn: that is what is tested
