@@ -133,7 +133,7 @@ class SqliteAppender:
         session_id, last = self.header.id, batch[-1].time
         title = next((title for event in reversed(batch) if (title := title_of(event)) is not None), None)
         if self._ordinal is not None:
-            check_free(connection, self._database.file, session_id)
+            check_free(connection, self._database.file, session_id, tree_open=self.tree.stored)
             insert_session(connection, self.header, self.tree.place(connection, self._ordinal), None, title, last)
         else:
             self._check_next(connection)

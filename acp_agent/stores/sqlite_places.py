@@ -39,18 +39,28 @@ def is_taken(connection: Connection, session_id: SessionId) -> bool:
         return False
 
 
-def check_free(connection: Connection, file: Path, session_id: SessionId) -> None:
-    """Refuse the id of a session that is stored, or of which something is left. Raises `StoreError`."""
+def check_free(connection: Connection, file: Path, session_id: SessionId, *, tree_open: bool = False) -> None:
+    """Refuse the id of a session that is stored, or of which something is left. Raises `StoreError`.
+
+    While its tree is open for writing, what is there of the tree are children that were stored before it.
+    """
     if _root(connection, session_id) is not None:
         raise id_taken(file, session_id)
-    if _is_left(connection, session_id):
+    if _has(connection, _ITS_EVENTS, session_id) or (not tree_open and _has(connection, _ITS_TREE, session_id)):
         raise lost(file, session_id)
 
 
 def _is_left(connection: Connection, session_id: SessionId) -> bool:
     """Whether there are rows that belong to a session, whether it has its own row or not."""
-    return any(connection.execute(f"SELECT 1 FROM {where} LIMIT 1", (session_id,)).fetchone() is not None
-               for where in ("events WHERE session_id = ?", "sessions WHERE root = ?"))
+    return _has(connection, _ITS_EVENTS, session_id) or _has(connection, _ITS_TREE, session_id)
+
+
+_ITS_EVENTS = "SELECT 1 FROM events WHERE session_id = ? LIMIT 1"
+_ITS_TREE = "SELECT 1 FROM sessions WHERE root = ? LIMIT 1"
+
+
+def _has(connection: Connection, query: str, session_id: SessionId) -> bool:
+    return connection.execute(query, (session_id,)).fetchone() is not None
 
 
 def _not_there(connection: Connection, file: Path, session_id: SessionId) -> SessionNotFound | LogDamaged:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import Workbench
 from tests.support.client import AgentProcess
 from tests.support.log_laws import Json, Log, read_log
+from tests.support.schema import Frame
 from tests.wire.recordings import Call, says
 
 LIVE = {"ACP_REPLAY_TOOLS": "live", "ACP_PERMISSION_MODE": "full-access"}
@@ -177,3 +178,16 @@ def behaviour(events: Iterable[Json], scrub: Callable[[str], str]) -> list[Any]:
         elif kind == "turn/end":
             did.append(("end", body["reason"]["kind"]))
     return did
+
+
+def side_by_side(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames with what children do in the calls that made them put behind all else, call by call: how their
+    progress is mixed is a matter of scheduling.
+    """
+    def delegating(frame: Frame) -> str:
+        update = frame.get("params", {}).get("update", {})
+        if update.get("sessionUpdate") == "tool_call_update" and update.get("status") == "in_progress":
+            return str(update["toolCallId"])
+        return ""
+
+    return sorted(frames, key=delegating)

@@ -25,7 +25,7 @@ from tests.wire.recordings import (
     tool,
     write,
 )
-from tests.wire.runs import LIVE, Tokens, begin, directory_of, logs_of, normal_logs, results, root_log
+from tests.wire.runs import LIVE, Tokens, begin, directory_of, logs_of, normal_logs, results, root_log, side_by_side
 
 FULL = {"ACP_PERMISSION_MODE": "full-access"}
 Drive = Callable[[AgentProcess, str], None]
@@ -42,7 +42,7 @@ def run(agent: Workbench, replay: Path, environ: Mapping[str, str], name: str, d
     drive(process, session)
     assert process.close() == 0
     tokens = Tokens(workspace)
-    wire = [tokens(json.dumps(frame)) for frame in process.received]
+    wire = [tokens(json.dumps(frame)) for frame in side_by_side(process.received)]
     directory = directory_of(agent, session)
     return directory, (wire, normal_logs(directory, workspace))
 

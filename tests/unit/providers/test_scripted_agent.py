@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tests.conftest import Workbench
 from tests.support import policies
 from tests.support.client import AgentProcess
 from tests.support.schema import Frame
-from tests.wire.runs import Tokens, data, directory_of, log_in, logs_of, normal_logs, results
+from tests.wire.runs import Tokens, data, directory_of, log_in, logs_of, normal_logs, results, side_by_side
 
 FULL = {"ACP_PERMISSION_MODE": "full-access"}
 Drive = Callable[[AgentProcess, str], None]
@@ -44,19 +44,6 @@ def run(bench: Workbench, environ: Mapping[str, str], name: str, drive: Drive) -
     wire = [tokens(json.dumps(frame)) for frame in side_by_side(process.received)]
     directory = directory_of(bench, session)
     return directory, (wire, normal_logs(directory, workspace))
-
-
-def side_by_side(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames with what children do in the calls that made them put behind all else, call by call: how their
-    progress is mixed is a matter of scheduling.
-    """
-    def delegating(frame: Frame) -> str:
-        update = frame.get("params", {}).get("update", {})
-        if update.get("sessionUpdate") == "tool_call_update" and update.get("status") == "in_progress":
-            return str(update["toolCallId"])
-        return ""
-
-    return sorted(frames, key=delegating)
 
 
 SECOND_ROOT = '\nlane root 2\ncall\n  say "Never asked."\n'

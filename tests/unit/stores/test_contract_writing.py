@@ -364,6 +364,18 @@ async def test_closing_an_appender_stores_what_was_not_written(bench: Bench) -> 
     assert list((await bench.open().inspect(ROOT)).events) == turn(1, 0)[:-4]
 
 
+async def test_a_child_may_be_stored_before_its_root(bench: Bench) -> None:
+    store = bench.open()
+    appender = store.create(root_header(), ROOT)
+    child = store.create(child_header(), ROOT)
+    fill(appender, turn(1, 0))
+    fill(child, turn(1, 0)[:3])
+    await child.write()
+    await appender.write()
+    await store.aclose()
+    assert [one.id for one in await bench.open().tree(ROOT)] == [ROOT, CHILD]
+
+
 async def test_closing_twice_is_fine_and_closing_the_store_closes_its_logs(bench: Bench) -> None:
     store = bench.open()
     appender = store.create(root_header(), ROOT)
