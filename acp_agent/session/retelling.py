@@ -84,6 +84,7 @@ class Retelling:
         self._slices = Slices()
         self._descendants = descendants
         self._waiting: dict[SessionId, dict[CallId | None, deque[SessionSummary]]] = {}
+        self._warned = set[str]()
 
     async def root(self, session: SessionId, cwd: Path, history: deque[Event], view: PastSight, *, show: bool) -> None:
         """Go through a root's history, taking it out of `history`, and show it where it is to be shown."""
@@ -116,7 +117,7 @@ class Retelling:
             elif isinstance(body, TurnEnd):
                 outcome = body.reason
             if show:
-                await fetch_images(services.store, session, shown_content(body), view.see, services.warn)
+                await fetch_images(services.store, session, shown_content(body), view.see, self._warn)
             view.past(event, show=show)
             await self._slices.pause()
             if show:
@@ -125,6 +126,12 @@ class Retelling:
             for child in made:
                 await self._child(child, cwd)
         return outcome
+
+    def _warn(self, message: str) -> None:
+        """Once: an image may be shown many times."""
+        if message not in self._warned:
+            self._warned.add(message)
+            self._services.warn(message)
 
     async def _child(self, child: SessionSummary, parents: Path) -> None:
         opened = await open_descendant(self._services, child.id)

@@ -210,16 +210,17 @@ def test_images_survive_load_fork_pack_and_the_other_store(agent: Workbench, tmp
 
 
 def test_an_image_that_got_lost_is_told_in_words_and_stops_nothing(agent: Workbench) -> None:
-    running, session = opened(agent, says("one"), says("two"))
-    prompt(running, session, *MIXED)
+    running, session = opened(agent, says("one"), says("two"), says("three"))
+    for _ in range(2):
+        prompt(running, session, *MIXED)
     (directory_of(agent, session) / "blobs" / digest(PNG)).unlink()
     (directory_of(agent, session) / "blobs" / digest(GIF)).write_bytes(b"damaged")
     running.call("session/close", {"sessionId": session})
     shown = prompts_of(load(running, session, running.cwd))
-    assert [block["type"] for block in shown] == ["text", "text", "text", "image", "text"]
+    assert [block["type"] for block in shown] == ["text", "text", "text", "image", "text"] * 2
     assert "missing" in shown[1]["text"]
     assert stop_reason(prompt(running, session, *text_prompt("go"))) == "end_turn"
-    assert running.stderr.count("an image cannot be shown") == 2
+    assert running.stderr.count("an image cannot be shown") == 2, "each once"
     running.unlawful = "what was shown is no longer stored"
 
 
