@@ -137,6 +137,8 @@ def appending(_: str, rounds: int) -> None:
             for low, clock in zip(lows, clocks, strict=True):
                 for name, value in append_floors(module, folder, clock).items():
                     low.setdefault(name, []).append(value)
+            gc.collect()
+            gc.freeze()  # what the floors leave is nobody's work to look through
             for number, way in enumerate(APPEND_FLOORS):
                 kind, batch, sync = way
                 root = Path(folder) / str(number)

@@ -181,10 +181,10 @@ class SessionState:
         """Fold in the next events, which are these chunks: the same as `apply` of an event for each."""
         first = self.count
         self.count, self.time = first + len(chunks), time
-        if Finish in map(type, chunks):
-            for seq, chunk in enumerate(chunks, first):
-                if isinstance(chunk, Finish):
-                    self._finish(seq)
+        kinds, at = [*map(type, chunks)], -1
+        for _ in range(kinds.count(Finish)):
+            at = kinds.index(Finish, at + 1)
+            self._finish(first + at)
 
     def _finish(self, seq: int) -> None:
         """Foreign logs have no request/sent: a call is counted where it finished."""
