@@ -141,8 +141,8 @@ def test_a_cancelled_command_takes_its_whole_process_tree_along_and_the_next_cal
                 tool("two", "bash", command="touch two", description="d"))
     process, session = begin(agent, script(tmp_path / "replay", both, says("Never.")), LIVE)
     prompt = process.start_prompt(session, "Run both.")
-    process.wait_until((agent.workspace / "up").exists, "the command's processes")
-    assert len(processes.marked(process.mark)) >= 4
+    process.wait_until((agent.workspace / "up").exists, "the command to be up")
+    process.wait_until(lambda: len(processes.marked(process.mark)) >= 4, "the command's processes")
     process.cancel(session)
     assert process.response(prompt)["result"] == {"stopReason": "cancelled"}
     assert processes.marked(process.mark).keys() == {process.pid}
@@ -162,7 +162,7 @@ def test_a_killed_agents_command_takes_its_whole_process_tree_along(agent: Workb
     command = call(tool("one", "bash", command=tree, description="d"))
     process, session = begin(agent, script(tmp_path / "replay", command, says("Never.")), LIVE)
     process.start_prompt(session, "Run it.")
-    process.wait_until((agent.workspace / "up").exists, "the command's processes")
-    assert len(processes.marked(process.mark)) >= 4
+    process.wait_until((agent.workspace / "up").exists, "the command to be up")
+    process.wait_until(lambda: len(processes.marked(process.mark)) >= 4, "the command's processes")
     process.kill()
     process.judge()  # waits until they are gone, and not for long
