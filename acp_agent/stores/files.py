@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -21,13 +22,17 @@ def make_private(directory: Path) -> int:
 
     Returns how many were made.
     """
-    if directory.is_dir():
+    try:
+        mode = directory.stat().st_mode  # one look: between two, somebody else may make it
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            raise
+        if directory.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, f"{directory} is a symbolic link that leads nowhere") from None
+    else:
+        if not stat.S_ISDIR(mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return 0
-    if os.path.lexists(directory):
-        reason = os.strerror(errno.ENOTDIR)
-        if not directory.exists():
-            reason = f"{directory} is a symbolic link that leads nowhere"
-        raise NotADirectoryError(errno.ENOTDIR, reason)
     made = make_private(directory.parent)
     directory.mkdir(exist_ok=True, mode=0o700)
     return made + 1
