@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -64,7 +63,6 @@ def _read_log(path: Path) -> ReadLog:
         records = list(_records(path, body))
     finally:
         os.close(fd)
-    _check_sizes(path, header, records)
     length = header.seed_length
     if length is not UNSET:
         types = {seq: records[seq].type for seq in (length - 1, length) if 0 <= seq < len(records)}
@@ -75,25 +73,9 @@ def _read_log(path: Path) -> ReadLog:
 def _records(path: Path, lines: Iterator[bytes]) -> Iterator[Record]:
     reader = Reader(str(path))
     for number, line in enumerate(lines, 2):
-        first = reader.count == 0
         yield from reader.records(line)
         _check_keys(path, number, line)
-        if first and _is_projected(line):
-            raise LogDamaged("its records have no seq and time: it is a recording to replay, and cannot be continued",
-                             file=str(path), line=2)
-
-
-class _Numbered(Struct):
-    seq: Any = UNSET
-    seq0: Any = UNSET
-
-
-_numbered = msgspec.json.Decoder(_Numbered).decode
-
-
-def _is_projected(line: bytes) -> bool:
-    row = _numbered(line)
-    return row.seq is UNSET and row.seq0 is UNSET
+    reader.check_continuable()
 
 
 class _Single(Struct, forbid_unknown_fields=True, rename="camel"):
@@ -135,22 +117,6 @@ def _refuse_keys(path: Path, number: int, keys: Set[str]) -> None:
         named = ", ".join(map(repr, sorted(keys)))
         raise LogDamaged(f"a database has no place for {named}, which would be lost; a JSONL store keeps that",
                          file=str(path), line=number)
-
-
-def _check_sizes(path: Path, header: SessionHeader, records: Sequence[Record]) -> None:
-    """Refuse integers that a column cannot hold."""
-    numbers = [header.created_at, header.delegation_depth]
-    numbers += [number for number in (header.seed_length,) if number is not UNSET]
-    numbers += [] if header.spawn is UNSET else [header.spawn.index]
-    if not all(_fits(number) for number in numbers):
-        raise LogDamaged("a number in the session header is too large", file=str(path), line=1)
-    for record in records:
-        if not _fits(record.time):
-            raise LogDamaged(f"the time of event {record.seq} is too large", file=str(path))
-
-
-def _fits(number: int) -> bool:
-    return -(2**63) <= number < 2**63
 
 
 def _check_shape(logs: Sequence[ReadLog]) -> None:
